@@ -1,0 +1,14 @@
+"""Where zooport keeps things: `$ZOOPORT_HOME`, by default a folder in the user's data directory."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+ENVIRONMENT_VARIABLE = "ZOOPORT_HOME"
+
+
+def home() -> Path:
+    """The absolute path of zooport's home. It isn't created here: whoever writes into it does."""
+    chosen = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_data_path("zooport")

@@ -1,0 +1,74 @@
+"""What an export says about itself: the stages it ran, the numbers it matched, the outcome it reached.
+
+Plain data, no torch: the command line, Dagster and the verification process all read and write these.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Outcome = Literal["skipped", "failed", "exported", "loaded", "ran", "matched", "verified"]
+
+# lowest first; an export's outcome is the highest it reached
+OUTCOMES: tuple[Outcome, ...] = ("skipped", "failed", "exported", "loaded", "ran", "matched", "verified")
+
+
+class StageReport(BaseModel):
+    """One stage of one export.
+
+    `seconds` and `cpu_seconds` cover making and saving the artifact (CPU of the process and its children), `peak_rss_mb`
+    is the process' high-water mark in MiB at the stage's end, `bytes` the size of the artifact's files.
+    For a cached stage the costs are those of this run, and `made_by` says when the artifact was made.
+    """
+
+    stage: str
+    cached: bool = False
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    save_cpu_seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+    bytes: int = 0
+    digest: str = ""
+    path: str = ""
+    nodes: int = 0
+    operators: dict[str, int] = Field(default_factory=dict)
+    fired: list[str] = Field(default_factory=list)
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class Parity(BaseModel):
+    """One comparison with eager: `inputs` names the input set, `max_abs_diff` is over all floating outputs."""
+
+    inputs: str
+    ok: bool
+    max_abs_diff: float | None = None
+    message: str = ""
+
+
+class ErrorReport(BaseModel):
+    stage: str
+    type: str
+    message: str
+    active_workarounds: list[str] = Field(default_factory=list)
+    next: str = ""
+
+
+class Report(BaseModel):
+    """One model through one backend's chain."""
+
+    model: str
+    backend: str
+    shapes: Literal["dynamic", "static"] = "dynamic"
+    outcome: Outcome = "failed"
+    stages: list[StageReport] = Field(default_factory=list)
+    parity: list[Parity] = Field(default_factory=list)
+    artifact: str | None = None
+    cpu_seconds: float = 0.0
+    verify_cpu_seconds: float = 0.0
+    load_seconds: float | None = None
+    reason: str = ""
+    error: ErrorReport | None = None
+
+    @property
+    def verified(self) -> bool:
+        return self.outcome == "verified"
