@@ -1,0 +1,25 @@
+"""What the assets need from outside: something that runs one chain and tells what happens.
+
+An interface only. `orchestration` provides it, so that assets know nothing of processes and pools.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import dagster as dg
+
+from exporters.report import Parity, Report, StageReport
+
+
+class ChainRunner(dg.ConfigurableResource):
+    """Runs one (backend, model) through its chain."""
+
+    @abstractmethod
+    def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
+        """Yield each stage as it ends, then each comparison, then the report, always last.
+
+        Args:
+            model: name of a model class of the zoo.
+            backend: dotted backend name.
+            until: name of the last stage that is wanted; None wants the whole chain and its verification.
+        """

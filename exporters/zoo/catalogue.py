@@ -1,0 +1,76 @@
+"""The names of the zoo and what is known of each without building it. Imports neither torch nor transformers."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from exporters.errors import UnknownModel
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model of the zoo.
+
+    Attributes:
+        name: class name, with `@variant` for a variant of it: `LlamaForCausalLM@decode`.
+        model_type: transformers' name of the architecture (`nllb-moe`).
+        module: the folder of transformers' models that has its code (`nllb_moe`).
+        family: `text`, `vision`, `audio`, `video`, `multimodal`, …
+        main_input: name of the forward argument that carries the data.
+        task: what it does, in transformers' words: `text-classification`, …
+        generates: whether it has `generate`.
+    """
+
+    name: str
+    model_type: str
+    module: str
+    family: str
+    main_input: str
+    task: str
+    generates: bool
+
+    @property
+    def class_name(self) -> str:
+        """The class without its variant."""
+        return self.name.partition("@")[0]
+
+    @property
+    def variant(self) -> str:
+        """What follows the `@`; empty for the class itself."""
+        return self.name.partition("@")[2]
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, Entry]:
+    text = resources.files("exporters.zoo").joinpath("catalogue.json").read_text(encoding="utf-8")
+    entries: dict[str, Entry] = {}
+    for row in json.loads(text)["classes"]:
+        variants = row.pop("variants", [])
+        name = row.pop("name")
+        for full_name in [name, *(f"{name}@{variant}" for variant in variants)]:
+            entries[full_name] = Entry(name=full_name, **row)
+    return entries
+
+
+def names() -> list[str]:
+    """Every name that `entry` and `build` know, a class before its variants."""
+    return list(_entries())
+
+
+def entry(name: str) -> Entry:
+    """What is known of `name`.
+
+    Raises:
+        UnknownModel: with near matches, if the zoo has no such name.
+    """
+    entries = _entries()
+    if name in entries:
+        return entries[name]
+    near = difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
+    if not near:
+        # a wrong case or a part of the name is too far for difflib's ratio
+        near = [known for known in entries if name and name.lower() in known.lower()][:3]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`zooport zoo` lists the names"
+    raise UnknownModel(f"no model called {name!r} in the zoo", next=hint)

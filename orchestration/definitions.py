@@ -1,0 +1,31 @@
+"""Everything Dagster loads, through `workspace.yaml`. Imports no torch, and stays cheap: it is loaded for every run."""
+
+import dagster as dg
+
+from assets.chains import build_chain
+from exporters.backends import STAGES
+from exporters.zoo import catalogue
+from orchestration.resources import ChildRunner
+
+
+def job_name(family: str) -> str:
+    """The job that runs a family's whole chain."""
+    return f"export_{family}"
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    models = catalogue.names()
+    return dg.Definitions(
+        assets=[build_chain(family, models) for family in STAGES],
+        jobs=[
+            dg.define_asset_job(
+                job_name(family),
+                selection=dg.AssetSelection.groups(family),
+                description=f"One model through the {family} chain, checks included.",
+            )
+            for family in STAGES
+        ],
+        resources={"runner": ChildRunner()},
+        executor=dg.in_process_executor,
+    )

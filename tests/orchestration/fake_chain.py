@@ -1,0 +1,86 @@
+"""A test double of `python -m exporters.chain`: the same protocol, no torch. The model's name says how it behaves.
+
+`Fine` ends verified, `Differs` ends `ran`, `Raises` reports a failure at the second stage, `Segfaults`, `Killed`, `Hangs`
+and `Silent` do that in their second stage, `DiesVerifying` after the last, `Chatty` prints beside the protocol and leaves
+a grandchild that holds its pipes open.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from exporters.backends import STAGES, family_of
+
+
+def say(event: str, **fields: object) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def stage_report(stage: str, request: dict[str, str]) -> dict[str, object]:
+    digest = hashlib.sha256(f"{stage} {request['model']} {os.environ.get('FAKE_SALT', '')}".encode()).hexdigest()
+    return {
+        "stage": stage,
+        "seconds": 0.5,
+        "cpu_seconds": 0.4,
+        "peak_rss_mb": 100.0,
+        "bytes": 1234,
+        "digest": f"sha256:{digest}",
+        "path": f"{request['home']}/store/{digest}",
+        "nodes": 3,
+        "operators": {"aten.mm.default": 2, "aten.add.Tensor": 1},
+        "fired": ["dynamo:_patch_fake"] if stage == "traced_program" else [],
+    }
+
+
+def die(how: str) -> None:
+    match how:
+        case "Segfaults":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "Killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "Hangs":
+            time.sleep(600)
+        case "Silent":
+            print("a last word", file=sys.stderr, flush=True)
+            sys.exit(0)
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    model, stages = request["model"].partition("@")[0], STAGES[family_of(request["backend"])]
+    if request.get("until"):
+        stages = stages[: stages.index(request["until"]) + 1]
+    report = {"model": request["model"], "backend": request["backend"], "stages": [], "parity": [], "outcome": "exported"}
+    if model == "Chatty":
+        print("a library prints this")
+        print('{"not": "an event"}')
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    for position, stage in enumerate(stages):
+        say("start", stage=stage)
+        if position == 1:
+            die(model)
+            if model == "Raises":
+                error = {"stage": stage, "type": "ValueError", "message": "no such operator", "next": "write one"}
+                say("report", report=report | {"outcome": "failed", "error": error})
+                return
+        report["stages"].append(stage_report(stage, request))
+        say("stage", stage=report["stages"][-1])
+    if request["verify"]:
+        if model == "DiesVerifying":
+            die("Segfaults")
+        report["parity"] = [
+            {"inputs": "sample", "ok": model != "Differs", "max_abs_diff": 3e-7},
+            {"inputs": "other", "ok": model != "Differs", "max_abs_diff": 0.5 if model == "Differs" else 4e-7},
+        ]
+        for parity in report["parity"]:
+            say("parity", parity=parity)
+        report["outcome"] = "ran" if model == "Differs" else "verified"
+    say("report", report=report | {"artifact": report["stages"][-1]["path"]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A chain in a child process: whatever becomes of it, its stages and its end are told, and nothing of it is left."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from exporters.report import Parity, Report, StageReport
+from orchestration.child import Event, Started, run_chain
+
+FAKE = [sys.executable, str(Path(__file__).with_name("fake_chain.py"))]
+
+
+def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None) -> list[Event]:
+    request = {"model": model, "backend": "onnx", "home": "/nowhere", "verify": True}
+    return list(run_chain(request, command=command or FAKE, timeout_seconds=timeout_seconds))
+
+
+def end_of(events: list[Event]) -> Report:
+    assert isinstance(events[-1], Report)
+    return events[-1]
+
+
+def fakes_alive() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_events_come_in_order() -> None:
+    events = run("Fine")
+    kinds = [type(event) for event in events]
+    assert kinds == [Started, StageReport] * 4 + [Parity, Parity, Report]
+    assert end_of(events).verified
+
+
+@pytest.mark.parametrize(("model", "kind"), [("Segfaults", "SIGSEGV"), ("Killed", "SIGKILL"), ("Silent", "NoReport")])
+def test_a_child_that_dies_becomes_an_outcome_with_its_stage(model: str, kind: str) -> None:
+    report = end_of(run(model))
+    assert report.outcome == "failed"
+    assert [stage.stage for stage in report.stages] == ["traced_program"]
+    assert report.error is not None
+    assert (report.error.stage, report.error.type) == ("decomposed_graph", kind)
+    assert report.error.next
+
+
+def test_the_tail_of_what_it_wrote_is_kept() -> None:
+    error = end_of(run("Silent")).error
+    assert error is not None and "a last word" in error.message
+
+
+def test_a_hang_is_ended_at_its_limit() -> None:
+    begin = time.monotonic()
+    report = end_of(run("Hangs", timeout_seconds=1.5))
+    assert time.monotonic() - begin < 6
+    assert report.error is not None and (report.error.type, report.error.stage) == ("Timeout", "decomposed_graph")
+    assert not fakes_alive()
+
+
+def test_death_after_the_last_stage_leaves_the_artifact() -> None:
+    report = end_of(run("DiesVerifying"))
+    assert report.outcome == "exported"
+    assert report.artifact == report.stages[-1].path
+    assert report.error is not None and report.error.stage == "verification"
+
+
+def test_prints_beside_the_protocol_and_a_grandchild_on_the_pipes_do_no_harm() -> None:
+    begin = time.monotonic()
+    assert end_of(run("Chatty")).verified
+    assert time.monotonic() - begin < 10
+    assert not fakes_alive()
+
+
+def test_a_grandchild_on_the_pipes_does_not_hide_a_death() -> None:
+    script = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); sys.exit(3)"
+    begin = time.monotonic()
+    report = end_of(run("Fine", command=[sys.executable, "-c", script]))
+    assert time.monotonic() - begin < 10
+    assert report.error is not None and "status 3" in report.error.message
+
+
+def test_closing_the_iterator_ends_the_child() -> None:
+    events = run_chain({"model": "Hangs", "backend": "onnx", "home": "/nowhere", "verify": True}, command=FAKE)
+    assert isinstance(next(events), Started)
+    assert fakes_alive()
+    events.close()
+    assert not fakes_alive()
+
+
+def test_an_interrupt_ends_the_child() -> None:
+    events = run_chain({"model": "Hangs", "backend": "onnx", "home": "/nowhere", "verify": True}, command=FAKE)
+    next(events)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    previous = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(events)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert not fakes_alive()
+
+
+def test_a_child_that_reads_nothing_is_told_from_its_status() -> None:
+    report = end_of(run("Fine", command=["/bin/false"]))
+    assert report.outcome == "failed"
+    assert report.error is not None and (report.error.type, report.error.stage) == ("NoReport", "traced_program")
+
+
+def test_no_dagster_and_no_torch_are_imported() -> None:
+    code = "import sys, orchestration.child; sys.exit(bool({'dagster', 'torch'} & set(sys.modules)))"
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
