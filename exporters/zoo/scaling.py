@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 _VECTOR_NOISE = 0.1
 _TABLE_STD = 0.5  # position tables, class tokens, queries: beside hidden states of about one
@@ -21,9 +22,9 @@ def _fan_in(module: nn.Module, weight: torch.Tensor) -> int:
         return weight.shape[0] * weight[0, 0].numel() // module.groups
     if isinstance(module, nn.modules.conv._ConvNd):
         return weight[0].numel()
-    if isinstance(module, nn.Linear) or weight.ndim == 3:
-        return weight.shape[-1]
-    return weight.shape[0]  # transformers' Conv1D keeps (in, out)
+    if isinstance(module, Conv1D):  # keeps (in, out)
+        return weight.shape[0]
+    return weight.shape[-1]
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:

@@ -1,0 +1,57 @@
+"""Build any model of the zoo: tiny, with random weights that matter, and with inputs."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+
+import torch
+from torch import nn
+
+from exporters.zoo import catalogue
+from exporters.zoo.overrides import override
+from exporters.zoo.sample import Axis, Sample
+from exporters.zoo.scaling import scale_weights
+from exporters.zoo.tiny_config import tiny
+from exporters.zoo.variants import VARIANTS
+
+__all__ = ["Axis", "Sample", "build", "build_model"]
+
+
+def _seed(class_name: str) -> int:
+    """The same in every process, unlike `hash`; a class and its variants share weights."""
+    return zlib.crc32(class_name.encode())
+
+
+def build_model(entry: catalogue.Entry) -> nn.Module:
+    """The tiny model of `entry`, without inputs: on the CPU, float32, `eval()`, the same in any process.
+
+    Only the one modeling module is imported. The caller's random state is not touched.
+    """
+    modeling = importlib.import_module(f"transformers.models.{entry.module}.modeling_{entry.module}")
+    model_class = getattr(modeling, entry.class_name)
+    config = tiny(model_class.config_class, override(entry.model_type).config)
+    seed = _seed(entry.class_name)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model: nn.Module = model_class(config)
+    scale_weights(model, seed)
+    return model.eval()
+
+
+def build(name: str) -> Sample:
+    """A model of the zoo and its inputs.
+
+    Args:
+        name: class name, or `Class@variant`.
+
+    Returns:
+        Floating inputs are float32, ids and masks int64; rows of a batch are padded where the family pads. The sets
+        `other` and `batch_1` have other sizes in every axis of `axes`.
+
+    Raises:
+        UnknownModel: with near matches, if the zoo has no such name.
+    """
+    entry = catalogue.entry(name)
+    model = build_model(entry)
+    return VARIANTS[entry.variant](model, entry.main_input, override(entry.model_type), _seed(entry.class_name))
