@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
@@ -24,6 +24,7 @@ from exporters import pytrees
 from exporters.configs import DynamoConfig
 from exporters.errors import UsageError
 from exporters.exported import Exported, ExportedDynamo
+from exporters.shapes import all_auto
 from exporters.signature import Signature, TensorInfo, distinct_outputs, leaf_names, split_constants
 from exporters.stages import ProgramStage, model_name, running
 from exporters.utils import apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, register_patch
@@ -55,7 +56,7 @@ class DynamoExporter:
         if not tensors:
             raise UsageError(f"{name}: no input holds a tensor", next="pass the keyword arguments of forward, tensors among them")
         with running("traced_program", backend, name) as seen:
-            dynamic_shapes = get_dynamic_shapes(model, tensors, config)
+            dynamic_shapes = get_dynamic_shapes(tensors, config)
             with (
                 torch.no_grad(),
                 apply_patches(backend),
@@ -155,13 +156,15 @@ def _value(argument: Any, values: Mapping[str, Any]) -> Any:
 def _info(name: str, value: Any) -> TensorInfo:
     if isinstance(value, torch.Tensor):
         return TensorInfo(name, str(value.dtype).removeprefix("torch."), tuple(size if isinstance(size, int) else str(size) for size in value.shape))
-    return TensorInfo(name, "int64" if isinstance(value, int | torch.SymInt) else type(value).__name__, ())
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return TensorInfo(name, {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bool"}[type(value)], ())
+    return TensorInfo(name, "constant", (), value)
 
 
 # ── Stage 4: Dynamic shapes ───────────────────────────────────────────────────
 
 
-def get_dynamic_shapes(model: nn.Module, tensors: Mapping[str, Any], config: DynamoConfig) -> dict[str, Any] | None:
+def get_dynamic_shapes(tensors: Mapping[str, Any], config: DynamoConfig) -> dict[str, Any] | None:
     """What `torch.export` takes as `dynamic_shapes`: the config's own, `Dim.AUTO` on every axis, or None for static.
 
     Raises:
@@ -174,24 +177,7 @@ def get_dynamic_shapes(model: nn.Module, tensors: Mapping[str, Any], config: Dyn
         return {name: config.dynamic_shapes.get(name) for name in tensors}
     if not config.dynamic:
         return None
-    shapes = ShapesCollection()
-    for leaf in pytree.tree_leaves(dict(tensors)):
-        if isinstance(leaf, torch.Tensor):
-            shapes[leaf] = {axis: Dim.AUTO for axis in range(leaf.dim())}
-    parameters = list(tensors)
-    combined = shapes.dynamic_shapes(_Positional(parameters), (), dict(tensors))
-    return dict(combined)
-
-
-class _Positional(nn.Module):
-    """Only a signature for `ShapesCollection`, which asks a module for its parameters' names."""
-
-    def __init__(self, names: list[str]) -> None:
-        super().__init__()
-        self.forward = lambda **inputs: None
-        self.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        )
+    return all_auto(tensors)
 
 
 # ── Stage 5: State cleanup ────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ Names are the argument and output names of the model, with the path inside a con
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,11 +70,19 @@ def distinct_outputs(names: list[str], taken: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, dtype (`float32`) and shape of a tensor; a dynamic axis is the name or expression of its symbol."""
+    """Name, dtype (`float32`) and shape of a tensor; a dynamic axis is the name or expression of its symbol.
+
+    A leaf that the trace made a constant (a Python counter in a cache) has dtype `constant`, its value, and no place in the graph.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    value: Any = None
+
+    @property
+    def in_graph(self) -> bool:
+        return self.dtype != "constant"
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Signature:
     Attributes:
         arguments: names of the keyword arguments that hold tensors, in the order of the graph's inputs.
         constants: keyword arguments whose values the trace baked in.
-        inputs, outputs: every tensor, in graph order.
+        inputs, outputs: every leaf, in graph order.
         input_spec, output_spec: pytree specs of the arguments (a dict) and of what the model returns.
     """
 
@@ -96,15 +104,15 @@ class Signature:
     output_spec: pytree.TreeSpec
 
     @property
-    def input_names(self) -> list[str]:
-        return [info.name for info in self.inputs]
+    def graph_inputs(self) -> list[TensorInfo]:
+        return [info for info in self.inputs if info.in_graph]
 
     @property
-    def output_names(self) -> list[str]:
-        return [info.name for info in self.outputs]
+    def graph_outputs(self) -> list[TensorInfo]:
+        return [info for info in self.outputs if info.in_graph]
 
-    def flatten(self, kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call, in graph order.
+    def flatten(self, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors of a call, in the order of `graph_inputs`.
 
         Raises:
             SignatureMismatch: an argument is missing or unknown, a constant differs, or a container (a cache with another
@@ -125,10 +133,15 @@ class Signature:
         leaves, spec = pytree.tree_flatten(ordered)
         if spec != self.input_spec:
             raise SignatureMismatch(_difference(spec, self.input_spec, self.arguments), next="pass containers of the traced kind and size, or export again")
-        return leaves
+        for info, leaf in zip(self.inputs, leaves, strict=True):
+            if not info.in_graph and leaf != info.value:
+                raise SignatureMismatch(f"{info.name} is {leaf}, but the trace was made with {info.value}", next="export with a sample in this state")
+        return [leaf for info, leaf in zip(self.inputs, leaves, strict=True) if info.in_graph]
 
-    def unflatten(self, leaves: list[Any]) -> Any:
-        """What the model returns, from the graph's outputs in order."""
+    def unflatten(self, tensors: Sequence[Any]) -> Any:
+        """What the model returns, from the tensors in the order of `graph_outputs`."""
+        given = iter(tensors)
+        leaves = [next(given) if info.in_graph else info.value for info in self.outputs]
         return pytree.tree_unflatten(leaves, self.output_spec)
 
     def to_json(self) -> dict[str, Any]:
@@ -136,8 +149,8 @@ class Signature:
         return {
             "arguments": list(self.arguments),
             "constants": self.constants,
-            "inputs": [[info.name, info.dtype, list(info.shape)] for info in self.inputs],
-            "outputs": [[info.name, info.dtype, list(info.shape)] for info in self.outputs],
+            "inputs": [[info.name, info.dtype, list(info.shape), info.value] for info in self.inputs],
+            "outputs": [[info.name, info.dtype, list(info.shape), info.value] for info in self.outputs],
             "input_spec": json.loads(pytree.treespec_dumps(self.input_spec)),
             "output_spec": json.loads(pytree.treespec_dumps(self.output_spec)),
         }
@@ -148,8 +161,8 @@ class Signature:
         return cls(
             arguments=tuple(data["arguments"]),
             constants=dict(data["constants"]),
-            inputs=tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in data["inputs"]),
-            outputs=tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in data["outputs"]),
+            inputs=tuple(TensorInfo(name, dtype, tuple(shape), value) for name, dtype, shape, value in data["inputs"]),
+            outputs=tuple(TensorInfo(name, dtype, tuple(shape), value) for name, dtype, shape, value in data["outputs"]),
             input_spec=pytree.treespec_loads(json.dumps(data["input_spec"])),
             output_spec=pytree.treespec_loads(json.dumps(data["output_spec"])),
         )
