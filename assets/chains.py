@@ -5,6 +5,7 @@ its own partition as it ends; a partition that fails fails alone, and the run sa
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from typing import TypeAlias
 
 import dagster as dg
 
@@ -39,7 +40,7 @@ _KINDS = {
     "pte": {"executorch"},
 }
 
-AssetEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
+AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:

@@ -68,7 +68,7 @@ def parity_table(parities: Sequence[Parity]) -> str:
 
 
 def difference(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1e}"
+    return "-" if value is None else f"{value:.1e}"
 
 
 def bullets(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ A child that crashes, hangs or falls silent takes nothing with it but itself: wh
 the stage it was in become the report of its partition.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -115,9 +116,7 @@ def run_chain(
     progress = _Progress(model=request["model"], backend=request["backend"])
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     deadline = time.monotonic() + timeout_seconds
-    process = subprocess.Popen(
-        list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
+    process = subprocess.Popen(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     try:
         _send(process, request)
         for is_protocol, line in _lines(process, deadline):
@@ -141,16 +140,15 @@ def run_chain(
 
 def _send(process: "subprocess.Popen[bytes]", request: Mapping[str, Any]) -> None:
     assert process.stdin is not None
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it died before it read anything: how it ended is told from its exit status
         process.stdin.write(json.dumps(dict(request)).encode())
         process.stdin.close()
-    except BrokenPipeError:
-        pass  # it died before it read anything: how it ended is told from its exit status
 
 
 def _lines(process: "subprocess.Popen[bytes]", deadline: float) -> Iterator[tuple[bool, str]]:
     """Lines of both outputs as they come, each with whether it came from standard output."""
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     rests = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in rests:
@@ -208,18 +206,12 @@ def _wait_and_tell(process: "subprocess.Popen[bytes]", progress: _Progress, dead
 def _end(process: "subprocess.Popen[bytes]", *, graceful: bool) -> None:
     """Leave no process of the child's group behind, and no pipe open."""
     if graceful:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has said everything; what keeps it is not worth waiting for
             process.wait(timeout=_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass  # it has said everything; what keeps it is not worth waiting for
-    try:
+    with contextlib.suppress(ProcessLookupError):  # the whole group may have ended by itself
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # the whole group has ended by itself
     process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):  # the rest of a request that nobody will read
                 stream.close()
-            except BrokenPipeError:
-                pass  # the rest of the request, which nobody will read

@@ -13,7 +13,9 @@ from orchestration.child import COMMAND, Started, run_chain
 class ChildRunner(ChainRunner):
     """One child process a chain, so that a crash, a leak or a hang of one model is that model's alone."""
 
-    command: list[str] = Field(default=list(COMMAND), description="Argument vector of the child; it speaks the protocol of exporters.chain.")
+    command: list[str] = Field(
+        default=list(COMMAND), description="Argument vector of the child; it speaks the protocol of exporters.chain."
+    )
     timeout_seconds: float = Field(default=1800.0, gt=0, description="How long one chain may take before its process is killed.")
 
     def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:

@@ -48,14 +48,16 @@ def test_a_child_that_dies_becomes_an_outcome_with_its_stage(model: str, kind: s
 
 def test_the_tail_of_what_it_wrote_is_kept() -> None:
     error = end_of(run("Silent")).error
-    assert error is not None and "a last word" in error.message
+    assert error is not None
+    assert "a last word" in error.message
 
 
 def test_a_hang_is_ended_at_its_limit() -> None:
     begin = time.monotonic()
     report = end_of(run("Hangs", timeout_seconds=1.5))
     assert time.monotonic() - begin < 6
-    assert report.error is not None and (report.error.type, report.error.stage) == ("Timeout", "decomposed_graph")
+    assert report.error is not None
+    assert (report.error.type, report.error.stage) == ("Timeout", "decomposed_graph")
     assert not fakes_alive()
 
 
@@ -63,7 +65,8 @@ def test_death_after_the_last_stage_leaves_the_artifact() -> None:
     report = end_of(run("DiesVerifying"))
     assert report.outcome == "exported"
     assert report.artifact == report.stages[-1].path
-    assert report.error is not None and report.error.stage == "verification"
+    assert report.error is not None
+    assert report.error.stage == "verification"
 
 
 def test_prints_beside_the_protocol_and_a_grandchild_on_the_pipes_do_no_harm() -> None:
@@ -78,7 +81,8 @@ def test_a_grandchild_on_the_pipes_does_not_hide_a_death() -> None:
     begin = time.monotonic()
     report = end_of(run("Fine", command=[sys.executable, "-c", script]))
     assert time.monotonic() - begin < 10
-    assert report.error is not None and "status 3" in report.error.message
+    assert report.error is not None
+    assert "status 3" in report.error.message
 
 
 def test_closing_the_iterator_ends_the_child() -> None:
@@ -105,7 +109,8 @@ def test_an_interrupt_ends_the_child() -> None:
 def test_a_child_that_reads_nothing_is_told_from_its_status() -> None:
     report = end_of(run("Fine", command=["/bin/false"]))
     assert report.outcome == "failed"
-    assert report.error is not None and (report.error.type, report.error.stage) == ("NoReport", "traced_program")
+    assert report.error is not None
+    assert (report.error.type, report.error.stage) == ("NoReport", "traced_program")
 
 
 def test_no_dagster_and_no_torch_are_imported() -> None:
