@@ -265,6 +265,8 @@ RULES: dict[str, Callable[[Request], Leaf | None]] = {
     "decoder_input_ids": _decoder_input_ids,
 }
 
+TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+
 # ── Bounds ────────────────────────────────────────────────────────────────────
 
 _BOUND_FIELDS: dict[str, tuple[str, ...]] = {
@@ -281,12 +283,31 @@ def _receptive_field(config: PreTrainedConfig) -> int:
     return field_size
 
 
-def axis(name: str, sizes: tuple[int, ...], config: PreTrainedConfig, declared: Mapping[str, Any]) -> Axis:
-    """The axis `name` with its bounds: from the config's positions, else as declared, else none."""
+def _positions(config: PreTrainedConfig, name: str) -> tuple[int, str] | None:
+    """How many positions the config has for the axis `name`, and the field that says so."""
     for bound_field in _BOUND_FIELDS.get(name, ()):
-        bound = getattr(config.get_text_config(), bound_field, None) or getattr(config, bound_field, None)
-        if isinstance(bound, int):
-            return Axis(name, sizes, max=bound, why=f"config.{bound_field}")
+        for part in (config.get_text_config(), config):
+            bound = getattr(part, bound_field, None)
+            if isinstance(bound, int) and bound > 0:
+                return bound, bound_field
+    return None
+
+
+def _sizes(config: PreTrainedConfig, index: int) -> dict[str, int]:
+    """The sizes of one input set, none beyond the model's positions."""
+    sizes = {name: of_sets[index] for name, of_sets in SIZES.items()}
+    for name in sizes:
+        positions = _positions(config, name)
+        if positions is not None:
+            sizes[name] = min(sizes[name], positions[0])
+    return sizes
+
+
+def _axis(name: str, sizes: tuple[int, ...], config: PreTrainedConfig, declared: Mapping[str, Any]) -> Axis:
+    """The axis `name` with its bounds: from the config's positions, else as declared, else none."""
+    positions = _positions(config, name)
+    if positions is not None:
+        return Axis(name, sizes, max=positions[0], why=f"config.{positions[1]}")
     bounds = dict(declared.get(name, {}))
     if name == "samples" and hasattr(config, "conv_kernel"):
         bounds["min"] = _receptive_field(config)
@@ -308,7 +329,15 @@ class InputSets:
         return {parameter: leaf.tensor for parameter, leaf in self.leaves[name].items()}
 
 
-def make_inputs(model: nn.Module, main_input: str, declared: Override, *, seed: int, padding: str = "right") -> InputSets:
+def make_inputs(
+    model: nn.Module,
+    main_input: str,
+    declared: Override,
+    *,
+    seed: int,
+    padding: str = "right",
+    given: Mapping[str, Mapping[str, Leaf]] | None = None,
+) -> InputSets:
     """Make every set of `SETS` for `model`.
 
     Args:
@@ -317,6 +346,7 @@ def make_inputs(model: nn.Module, main_input: str, declared: Override, *, seed: 
         declared: what the rules can't know.
         seed: same seed, same inputs.
         padding: side on which short texts are padded.
+        given: by set, the text inputs that a tokenizer made; the rules make the rest.
     """
     config: PreTrainedConfig = model.config  # type: ignore[assignment]
     parameters = frozenset(inspect.signature(model.forward).parameters)
@@ -327,11 +357,14 @@ def make_inputs(model: nn.Module, main_input: str, declared: Override, *, seed: 
             parameters=parameters,
             main_input=main_input,
             options=declared.inputs,
-            sizes={axis_name: sizes[index] for axis_name, sizes in SIZES.items()},
+            sizes=_sizes(config, index),
             generator=torch.Generator().manual_seed(seed + index),
             padding=padding,
+            made=dict(given[name]) if given else {},
         )
-        for parameter, rule in RULES.items():
+        # a tokenizer that made no token types wants none
+        open_rules = {parameter: rule for parameter, rule in RULES.items() if not (given and parameter in TEXT)}
+        for parameter, rule in open_rules.items():
             leaf = rule(request) if parameter in parameters else None
             if leaf is not None:
                 request.made[parameter] = leaf
@@ -340,10 +373,10 @@ def make_inputs(model: nn.Module, main_input: str, declared: Override, *, seed: 
 
 
 def _axes(leaves: Mapping[str, dict[str, Leaf]], config: PreTrainedConfig, bounds: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """The named axes of the leaves, each once, with their sizes in every set."""
+    """The named axes of the leaves that vary, each once, with their sizes in every set."""
     found: dict[str, tuple[int, ...]] = {}
     for parameter, leaf in leaves[SETS[0]].items():
         for position, name in enumerate(leaf.axes):
             if name:
                 found[name] = tuple(leaves[set_name][parameter].tensor.shape[position] for set_name in SETS)
-    return tuple(axis(name, sizes, config, bounds) for name, sizes in found.items())
+    return tuple(_axis(name, sizes, config, bounds) for name, sizes in found.items() if len(set(sizes)) > 1)

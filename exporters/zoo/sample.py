@@ -40,6 +40,7 @@ class Sample:
         axes: the axes that vary; no two of them have the same sizes.
         select: `(outputs, inputs) -> outputs` that count for parity, where not all of them do.
         select_reason: why.
+        source: where the inputs come from: `rules`, or what text through which tokenizer.
     """
 
     model: nn.Module
@@ -48,3 +49,4 @@ class Sample:
     axes: tuple[Axis, ...]
     select: Callable[[Any, dict[str, Any]], Any] | None = None
     select_reason: str = ""
+    source: str = "rules"
