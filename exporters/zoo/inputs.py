@@ -348,7 +348,7 @@ def make_inputs(
         padding: side on which short texts are padded.
         given: by set, the text inputs that a tokenizer made; the rules make the rest.
     """
-    config: PreTrainedConfig = model.config  # type: ignore[assignment]
+    config: PreTrainedConfig = model.config
     parameters = frozenset(inspect.signature(model.forward).parameters)
     leaves: dict[str, dict[str, Leaf]] = {}
     for index, name in enumerate(SETS):

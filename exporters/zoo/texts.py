@@ -37,7 +37,8 @@ _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that is needed."""
 
-    unk_token_id: int | None
+    @property
+    def unk_token_id(self) -> int | None: ...
 
     def __call__(self, text: Any, **options: Any) -> Mapping[str, Any]: ...
 
@@ -52,7 +53,11 @@ class VocabularyTokenizer:
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self._ids = {token: index for index, token in enumerate(vocabulary)}
         self._longest = max(map(len, self._ids))
-        self._pad, self.unk_token_id, self._first, self._last = (self._ids[token] for token in _SPECIALS)
+        self._pad, self._unknown, self._first, self._last = (self._ids[token] for token in _SPECIALS)
+
+    @property
+    def unk_token_id(self) -> int:
+        return self._unknown
 
     @classmethod
     def from_folder(cls, folder: Path) -> VocabularyTokenizer | None:
@@ -70,7 +75,7 @@ class VocabularyTokenizer:
             for end in range(min(len(text), start + self._longest), start, -1):
                 if text[start:end] in self._ids:
                     break
-            ids.append(self._ids.get(text[start:end], self.unk_token_id))
+            ids.append(self._ids.get(text[start:end], self._unknown))
             start = end
         return [*ids, self._last]
 
