@@ -13,8 +13,8 @@ def job_name(family: str) -> str:
     return f"export_{family}"
 
 
-@dg.definitions
-def defs() -> dg.Definitions:
+def build(runner: object) -> dg.Definitions:
+    """All assets and their jobs over the whole zoo, run by `runner`: an `assets.runner.ChainRunner`, or what is used like one."""
     models = catalogue.names()
     return dg.Definitions(
         assets=[build_chain(family, models) for family in STAGES],
@@ -26,6 +26,11 @@ def defs() -> dg.Definitions:
             )
             for family in STAGES
         ],
-        resources={"runner": ChildRunner()},
+        resources={"runner": runner},
         executor=dg.in_process_executor,
     )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return build(ChildRunner())

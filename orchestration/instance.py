@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporters.home import home
+from exporters.errors import StoreError
+from exporters.home import ENVIRONMENT_VARIABLE, home
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -24,12 +25,20 @@ concurrency:
 
 
 def dagster_home() -> Path:
-    """The folder of the instance, made with its settings when it is missing."""
+    """The folder of the instance, made with its settings when it is missing.
+
+    Raises:
+        StoreError: if it can't be made.
+    """
     folder = home() / "dagster"
-    folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"
-    if not settings.exists():
-        settings.write_text(_SETTINGS.format(runs=max(1, (os.cpu_count() or 1) // 2)))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not settings.exists():
+            settings.write_text(_SETTINGS.format(runs=max(1, (os.cpu_count() or 1) // 2)))
+    except OSError as error:
+        advice = f"set {ENVIRONMENT_VARIABLE} to a folder that can be written"
+        raise StoreError(f"can't write into {folder}: {error.strerror}", next=advice) from error
     return folder
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from assets.runner import ChainRunner
 from exporters.home import home
 from exporters.report import Parity, Report, StageReport
-from orchestration.child import COMMAND, Started, run_chain
+from orchestration.child import COMMAND, Event, Started, run_chain
 
 
 class ChildRunner(ChainRunner):
@@ -19,7 +19,11 @@ class ChildRunner(ChainRunner):
     timeout_seconds: float = Field(default=1800.0, gt=0, description="How long one chain may take before its process is killed.")
 
     def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
-        request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until}
-        for event in run_chain(request, command=self.command, timeout_seconds=self.timeout_seconds, forward_stderr=True):
+        for event in self.events(model, backend, until=until):
             if not isinstance(event, Started):
                 yield event
+
+    def events(self, model: str, backend: str, *, until: str | None = None) -> Iterator[Event]:
+        """Everything that `run` yields, and when each stage begins."""
+        request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until}
+        yield from run_chain(request, command=self.command, timeout_seconds=self.timeout_seconds, forward_stderr=True)

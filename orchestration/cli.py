@@ -1,0 +1,89 @@
+"""The command line. Each command imports what it needs when it runs, so that `zooport --help` is there at once."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from exporters.errors import ZooportError
+
+
+class _Group(TyperGroup):
+    """Turns what zooport raises on purpose into two lines and an exit status; a traceback remains for what is a bug."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ZooportError as error:
+            from orchestration.console import print_zooport_error
+
+            print_zooport_error(error)
+            raise typer.Exit(error.exit_code) from None
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Every transformers model class through torch.export to ONNX and ExecuTorch, one stage at a time.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
+
+
+@app.command()
+def export(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="A class of the zoo, a checkpoint folder or a hub id.")],
+    backend: Annotated[list[str] | None, typer.Option(help="Where to; several by repeating it or with commas.  [default: onnx]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also put the artifact into this folder.", file_okay=False)] = None,
+    static: Annotated[bool, typer.Option("--static", help="Keep every axis at its traced size.")] = False,
+    pack: Annotated[bool, typer.Option("--pack", help="Make the artifact self-contained, its weights included.")] = False,
+    max_sizes: Annotated[
+        list[str] | None, typer.Option("--max", metavar="NAME=N", help="Upper bound of a dynamic axis; repeatable.")
+    ] = None,
+    opset: Annotated[int | None, typer.Option(help="ONNX operator set version.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare with eager on the runtime.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Export models: a row a stage as it ends, then parity, outcome and where the artifact lies."""
+    from orchestration import export_command
+
+    options: dict[str, Any] = {
+        "dynamic": not static,
+        "pack": pack,
+        "verify": verify,
+        "max_sizes": export_command.parse_sizes(max_sizes or []),
+    }
+    if out is not None:
+        options["out"] = str(out.absolute())
+    if opset is not None:
+        options["opset"] = opset
+    backends = [name.strip() for names in backend or ["onnx"] for name in names.split(",")]
+    asked = export_command.goal(static=static, verify=verify)
+    raise typer.Exit(export_command.export(models, backends, options=options, asked=asked, as_json=as_json))
+
+
+@app.command()
+def zoo(
+    family: Annotated[str | None, typer.Option(help="Only this family: text, vision, audio, ...")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the model classes, and the outcome of each by backend so far."""
+    from orchestration.zoo_command import show_zoo
+
+    show_zoo(family, as_json=as_json)
+
+
+@app.command()
+def demo() -> None:
+    """Materialize three models for ONNX and ExecuTorch through Dagster, on the instance that `make ui` shows."""
+    from orchestration.demo import run_demo
+
+    raise typer.Exit(run_demo())
+
+
+def main() -> None:
+    """Entry point of the `zooport` script."""
+    app()

@@ -1,0 +1,104 @@
+"""The command line where no model is exported: what it lists, and how it meets wrong use."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from exporters.backends import all_backends
+from exporters.report import Report, StageReport
+from exporters.zoo import catalogue
+from orchestration.cli import app
+
+
+def zooport(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def store(home: Path, report: Report) -> None:
+    file = home / "reports" / report.backend / f"{report.model}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(report.model_dump_json())
+
+
+# ── Start-up ──────────────────────────────────────────────────────────────────
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from orchestration.cli import app
+try:
+    app(["--help"])
+except SystemExit as end:
+    print(sorted({"torch", "transformers", "dagster", "pydantic", "onnx"} & set(sys.modules)), end.code, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[] 0"
+
+
+def test_without_arguments_it_shows_its_commands() -> None:
+    result = zooport()
+    for command in ("export", "zoo", "demo"):
+        assert command in result.output
+
+
+# ── Wrong use ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "BertForSequenceClassification", "--backend", "onx"], "did you mean onnx"),
+        (["export", "BertForSequenceClassification", "--backend", "onnx,"], "no backend called ''"),
+        (["export", "BertForSequenceClassification", "--max", "sequence"], "--max sequence=512"),
+        (["export", "BertForSequenceClassification", "--max", "sequence=0"], "--max sequence=512"),
+        (["zoo", "--family", "txt"], "the families are"),
+    ],
+)
+def test_wrong_use_is_two_lines_and_status_2(arguments: list[str], said: str) -> None:
+    result = zooport(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+    assert result.stdout == ""
+
+
+def test_a_missing_argument_is_status_2() -> None:
+    assert zooport("export").exit_code == 2
+
+
+def test_a_home_that_cannot_be_made_is_told_in_two_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ZOOPORT_HOME", str(tmp_path / "file" / "home"))
+    result = zooport("demo")
+    assert result.exit_code == 1
+    assert "set ZOOPORT_HOME" in result.stderr
+
+
+# ── Listing ───────────────────────────────────────────────────────────────────
+
+
+def test_zoo_lists_every_name() -> None:
+    result = zooport("zoo")
+    assert result.exit_code == 0
+    for name in catalogue.names():
+        assert name in result.stdout
+
+
+def test_zoo_tells_the_last_outcomes(zooport_home: Path) -> None:
+    done = StageReport(stage="traced_program")
+    store(zooport_home, Report(model="ViTForImageClassification", backend="onnx", outcome="verified", stages=[done]))
+    store(zooport_home, Report(model="ViTForImageClassification", backend="executorch.xnnpack", outcome="failed"))
+    (zooport_home / "reports" / "onnx" / "CLIPModel.json").write_text('{"half a rep')
+    rows = {row["name"]: row for row in json.loads(zooport("zoo", "--family", "vision", "--json").stdout)}
+    assert set(rows) == {name for name in catalogue.names() if catalogue.entry(name).family == "vision"}
+    assert rows["ViTForImageClassification"]["outcomes"] == {"onnx": "verified", "executorch.xnnpack": "failed"}
+    assert rows["ViTForImageClassification"]["builds"] is True
+    assert rows["SwinForImageClassification"]["builds"] is None
+    table = zooport("zoo").stdout
+    assert "verified" in table
+    assert all(backend in table for backend in all_backends())
