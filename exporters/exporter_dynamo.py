@@ -155,7 +155,9 @@ def _value(argument: Any, values: Mapping[str, Any]) -> Any:
 
 def _info(name: str, value: Any) -> TensorInfo:
     if isinstance(value, torch.Tensor):
-        return TensorInfo(name, str(value.dtype).removeprefix("torch."), tuple(size if isinstance(size, int) else str(size) for size in value.shape))
+        return TensorInfo(
+            name, str(value.dtype).removeprefix("torch."), tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+        )
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return TensorInfo(name, {torch.SymInt: "int64", torch.SymFloat: "float64", torch.SymBool: "bool"}[type(value)], ())
     return TensorInfo(name, "constant", (), value)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
-import torch
 from torch import nn
 
 from exporters import onnx_pieces

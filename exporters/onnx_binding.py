@@ -12,7 +12,9 @@ from exporters.weights import TensorPlace
 WEIGHTS_FILE = "weights.safetensors"
 
 
-def bound_model(stage: OnnxStage, places: Mapping[str, TensorPlace], canonical: Mapping[str, str], *, location: str = WEIGHTS_FILE) -> ir.Model:
+def bound_model(
+    stage: OnnxStage, places: Mapping[str, TensorPlace], canonical: Mapping[str, str], *, location: str = WEIGHTS_FILE
+) -> ir.Model:
     """A copy of the graph with each weight as an external initializer at its place in the file called `location`.
 
     Args:

@@ -16,8 +16,9 @@ import torch
 from onnx import version_converter
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.onnx._internal.exporter import _core, _registration
+from torch.onnx._internal.exporter import _core, _fx_passes, _registration
 
+from exporters.onnx_promotion import insert_type_promotion
 from exporters.signature import Signature
 
 _WEIGHT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER)
@@ -51,8 +52,14 @@ def copy_graph(program: ExportedProgram) -> ExportedProgram:
 
 
 def decompose(program: ExportedProgram, registry: Any) -> ExportedProgram:
-    """Decompose into what `registry` translates, make type promotion explicit, drop assertions."""
-    return _core._prepare_exported_program_for_export(program, registry=registry)
+    """Decompose into what `registry` translates, make type promotion explicit, drop assertions.
+
+    The steps of `_core._prepare_exported_program_for_export`, with a type promotion of our own.
+    """
+    program = _fx_passes.decompose_with_registry(program, registry)
+    insert_type_promotion(program.graph_module)
+    program._graph_module = _fx_passes.remove_assertion_nodes(program.graph_module)
+    return program
 
 
 def translate(program: ExportedProgram, registry: Any, signature: Signature) -> ir.Model:
@@ -69,7 +76,9 @@ def translate(program: ExportedProgram, registry: Any, signature: Signature) -> 
     for value in model.graph.initializers.values():
         # from here on the graph stands alone: no reference to torch's memory
         if value.const_value is not None:
-            value.const_value = ir.Tensor(value.const_value.numpy(), dtype=value.const_value.dtype, shape=value.const_value.shape, name=value.name)
+            value.const_value = ir.Tensor(
+                value.const_value.numpy(), dtype=value.const_value.dtype, shape=value.const_value.shape, name=value.name
+            )
     strip_metadata(model)
     return model
 

@@ -32,7 +32,9 @@ class CacheContext(dict):
 
 def _is_container(value: Any) -> bool:
     """Whether the walk goes into an object: the cache classes of transformers and of models that bring their own."""
-    return any(base.__name__ in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer") for base in type(value).__mro__)
+    return any(
+        base.__name__ in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer") for base in type(value).__mro__
+    )
 
 
 def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) -> Any:
@@ -71,7 +73,9 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
         kind = type(value)
         return {
             "object": f"{kind.__module__}:{kind.__qualname__}",
-            "attributes": {key: _flatten_to_context(attributes[key], f"{path}.{key}" if path else key, leaves) for key in sorted(attributes)},
+            "attributes": {
+                key: _flatten_to_context(attributes[key], f"{path}.{key}" if path else key, leaves) for key in sorted(attributes)
+            },
         }
     raise TypeError(f"{path} of type {type(value).__qualname__} can't be flattened for torch.export; add a branch to exporters/pytrees.py")
 

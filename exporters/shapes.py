@@ -35,7 +35,9 @@ class Shapes:
     axes: tuple[VaryingAxis, ...]
 
 
-def varying(inputs: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], axes: Sequence[Any] = (), max_sizes: Mapping[str, int] | None = None) -> Shapes:
+def varying(
+    inputs: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], axes: Sequence[Any] = (), max_sizes: Mapping[str, int] | None = None
+) -> Shapes:
     """Mark as dynamic exactly the axes whose size differs between `inputs` and any of `others`.
 
     Args:
@@ -73,13 +75,17 @@ def varying(inputs: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], 
             if len(set(sizes)) == 1:
                 continue
             if sizes[0] < 2:
-                raise UsageError(f"axis {index} of {name} varies, but has size {sizes[0]} in the sample", next="give a sample of size 2 or more")
+                raise UsageError(
+                    f"axis {index} of {name} varies, but has size {sizes[0]} in the sample", next="give a sample of size 2 or more"
+                )
             axis = known.get(sizes)
             axis_name = axis.name if axis else unnamed.setdefault(sizes, f"axis_{len(unnamed)}")
             low = min(axis.min if axis else 1, *sizes)
             high = overrides.get(axis_name, axis.max if axis else None)
             if high is not None and high < max(sizes):
-                raise UsageError(f"{axis_name} is bounded by {high}, but an input set has {max(sizes)}", next=f"allow {axis_name} at least {max(sizes)}")
+                raise UsageError(
+                    f"{axis_name} is bounded by {high}, but an input set has {max(sizes)}", next=f"allow {axis_name} at least {max(sizes)}"
+                )
             found.append(VaryingAxis(name, index, axis_name, low, high))
             hints[index] = Dim.AUTO(min=low, max=high) if high is not None else Dim.AUTO(min=low)
         if hints:
@@ -102,5 +108,3 @@ def _as_tree(collection: ShapesCollection, tensors: Mapping[str, Any]) -> dict[s
     def signature_only(**inputs: Any) -> None: ...
 
     return dict(collection.dynamic_shapes(signature_only, (), {"inputs": dict(tensors)})["inputs"]["inputs"])
-
-

@@ -122,7 +122,8 @@ class Signature:
         for name, value in self.constants.items():
             if given.pop(name, value) != value:
                 raise SignatureMismatch(
-                    f"{name}={kwargs[name]!r}, but the model was exported with {name}={value!r}", next=f"export again with {name}={kwargs[name]!r}"
+                    f"{name}={kwargs[name]!r}, but the model was exported with {name}={value!r}",
+                    next=f"export again with {name}={kwargs[name]!r}",
                 )
         missing = [name for name in self.arguments if given.get(name) is None]
         unknown = [name for name, value in given.items() if name not in self.arguments and value is not None]
@@ -132,10 +133,14 @@ class Signature:
         ordered = {name: given[name] for name in self.arguments}
         leaves, spec = pytree.tree_flatten(ordered)
         if spec != self.input_spec:
-            raise SignatureMismatch(_difference(spec, self.input_spec, self.arguments), next="pass containers of the traced kind and size, or export again")
+            raise SignatureMismatch(
+                _difference(spec, self.input_spec, self.arguments), next="pass containers of the traced kind and size, or export again"
+            )
         for info, leaf in zip(self.inputs, leaves, strict=True):
             if not info.in_graph and leaf != info.value:
-                raise SignatureMismatch(f"{info.name} is {leaf}, but the trace was made with {info.value}", next="export with a sample in this state")
+                raise SignatureMismatch(
+                    f"{info.name} is {leaf}, but the trace was made with {info.value}", next="export with a sample in this state"
+                )
         return [leaf for info, leaf in zip(self.inputs, leaves, strict=True) if info.in_graph]
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:

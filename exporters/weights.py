@@ -85,4 +85,6 @@ def write(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
 def covers(places: Mapping[str, TensorPlace], state: Mapping[str, torch.Tensor], canonical: Mapping[str, str]) -> bool:
     """Whether a file has every distinct tensor of a model's state under the model's own name, dtype and shape."""
     distinct: Iterable[str] = {canonical[name] for name in state}
-    return all(name in places and places[name].dtype == state[name].dtype and places[name].shape == tuple(state[name].shape) for name in distinct)
+    return all(
+        name in places and places[name].dtype == state[name].dtype and places[name].shape == tuple(state[name].shape) for name in distinct
+    )
