@@ -158,9 +158,14 @@ def _special_ids(config: PreTrainedConfig, changes: Mapping[str, Any], fields: l
     return {name: fresh.setdefault(getattr(config, name), FIRST_SPECIAL + len(fresh)) for name in lost}
 
 
-def _carried(name: str, value: Any, default: Any) -> bool:
-    """Whether a nested config's value must be said again: it isn't its class's default, and no size that has been shrunk."""
-    return value != default and (isinstance(value, (str, bool, float)) or name.startswith("out_"))
+def _said(name: str, value: Any, default: Any) -> bool:
+    """Whether the constructor must be told: it isn't the class's default, and either a rule knows the field or it is no size.
+
+    Other sizes stay unsaid: they follow from fields that have been shrunk.
+    """
+    if value == default:
+        return False
+    return name in _RULES or name in _CAPS or isinstance(value, (str, bool, float)) or name.startswith("out_")
 
 
 def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None) -> PreTrainedConfig:
@@ -187,7 +192,7 @@ def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None)
             changes[name] = shrink(value, overrides.pop(name, None))
             continue
         small = _shrunk(config, name, value)
-        if small != value or _carried(name, value, getattr(default, name, None)):
+        if _said(name, small, getattr(default, name, None)):
             changes[name] = small
     if isinstance(changes.get("layer_types"), list):
         changes["num_hidden_layers"] = len(changes["layer_types"])

@@ -1,0 +1,82 @@
+"""The catalogue: names without torch, and what a wrong name is told."""
+
+import importlib
+
+import pytest
+from zoo_helpers import in_new_process
+
+from exporters.errors import UnknownModel, UsageError
+from exporters.zoo import catalogue
+
+ROWS = {
+    "BertForSequenceClassification",
+    "DistilBertForTokenClassification",
+    "GPT2LMHeadModel",
+    "LlamaForCausalLM",
+    "LlamaForCausalLM@decode",
+    "T5ForConditionalGeneration",
+    "WhisperForConditionalGeneration",
+    "ViTForImageClassification",
+    "CLIPModel",
+    "SwinForImageClassification",
+    "MixtralForCausalLM",
+    "MambaForCausalLM",
+    "DetrForObjectDetection",
+    "SegformerForSemanticSegmentation",
+    "Wav2Vec2ForCTC",
+    "LlavaForConditionalGeneration",
+    "NllbMoeForConditionalGeneration",
+}
+
+
+def test_names_are_unique_and_include_every_row() -> None:
+    names = catalogue.names()
+    assert len(names) == len(set(names))
+    assert set(names) >= ROWS
+
+
+def test_loads_without_torch_or_transformers() -> None:
+    code = (
+        "import sys; from exporters.zoo import catalogue, checkpoint_info, overrides, sample; catalogue.entry('CLIPModel'); "
+        "print([name for name in ('torch', 'transformers', 'numpy') if name in sys.modules])"
+    )
+    assert in_new_process(code) == "[]"
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_entry_says_what_the_class_says(name: str) -> None:
+    entry = catalogue.entry(name)
+    modeling = importlib.import_module(f"transformers.models.{entry.module}.modeling_{entry.module}")
+    model_class = getattr(modeling, entry.class_name)
+    assert entry.model_type == model_class.config_class.model_type
+    assert entry.main_input == model_class.main_input_name
+    assert entry.generates == model_class.can_generate()
+
+
+def test_variant_is_split_from_class() -> None:
+    entry = catalogue.entry("LlamaForCausalLM@decode")
+    assert (entry.class_name, entry.variant) == ("LlamaForCausalLM", "decode")
+    assert catalogue.entry("LlamaForCausalLM").variant == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("BertForSequenceClasification", "BertForSequenceClassification"),
+        ("llamaforcausallm", "LlamaForCausalLM"),
+        ("LlamaForCausalLM@decod", "LlamaForCausalLM@decode"),
+        ("swin", "SwinForImageClassification"),
+    ],
+)
+def test_unknown_name_is_told_the_near_ones(wrong: str, meant: str) -> None:
+    with pytest.raises(UnknownModel) as caught:
+        catalogue.entry(wrong)
+    assert wrong in str(caught.value)
+    assert meant in caught.value.next
+
+
+@pytest.mark.parametrize("nonsense", ["", "zzzzqqqq"])
+def test_unlike_any_name_points_to_the_list(nonsense: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        catalogue.entry(nonsense)
+    assert "zooport zoo" in caught.value.next

@@ -1,0 +1,69 @@
+"""The decode step: one token from a filled cache, equal to the last position of the whole text."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from zoo_helpers import input_sets, run
+
+from exporters.zoo.inputs import SETS, make_inputs
+from exporters.zoo.overrides import override
+from exporters.zoo.sample import Sample
+from exporters.zoo.variants import VARIANTS
+
+NAME = "LlamaForCausalLM@decode"
+SampleOf = Callable[[str], Sample]
+
+
+def test_inputs_are_one_token_a_cache_and_the_mask_over_both(sample_of: SampleOf) -> None:
+    for inputs in input_sets(sample_of(NAME)).values():
+        past = inputs["cache"].get_seq_length()
+        assert set(inputs) == {"input_ids", "attention_mask", "cache"}
+        assert inputs["input_ids"].shape[1] == 1
+        assert inputs["attention_mask"].shape[1] == past + 1
+        assert all(layer.keys.is_contiguous() and not layer.keys.requires_grad for layer in inputs["cache"].layers)
+
+
+def test_padding_is_on_the_left(sample_of: SampleOf) -> None:
+    mask = sample_of(NAME).inputs["attention_mask"]
+    assert mask[1].tolist() == [0, 0] + [1] * (mask.shape[1] - 2)
+
+
+def test_one_token_equals_the_last_position_of_the_whole(sample_of: SampleOf) -> None:
+    sample = sample_of(NAME)
+    seed = _seed_of(sample)
+    whole = make_inputs(sample.model, "input_ids", override("llama"), seed=seed, padding="left")
+    for name, inputs in zip(SETS, input_sets(sample).values(), strict=True):
+        texts = whole.tensors(name)
+        assert torch.equal(texts["input_ids"][:, -1:], inputs["input_ids"])
+        with torch.no_grad():
+            expected = sample.model(**texts).logits[:, -1:]
+        torch.testing.assert_close(run(sample, inputs)["logits"], expected, atol=1e-5, rtol=1e-5)
+
+
+def _seed_of(sample: Sample) -> int:
+    from exporters.zoo.build import _seed
+
+    return _seed(type(sample.model).__name__)
+
+
+def test_a_call_appends_to_the_cache_that_it_is_given(sample_of: SampleOf) -> None:
+    """Why whoever runs a sample copies it first."""
+    sample = sample_of(NAME)
+    cache = copy.deepcopy(sample.inputs["cache"])
+    before = cache.get_seq_length()
+    with torch.no_grad():
+        sample.model(**{**sample.inputs, "cache": cache})
+    assert (cache.get_seq_length(), sample.inputs["cache"].get_seq_length()) == (before + 1, before)
+
+
+def test_past_and_total_have_bounds_that_agree(sample_of: SampleOf) -> None:
+    axes = {axis.name: axis for axis in sample_of(NAME).axes}
+    assert axes["past"].max == axes["total"].max - 1
+    assert axes["past"].min == axes["total"].min - 1
+
+
+def test_other_cached_decoders_need_no_code_of_their_own(sample_of: SampleOf) -> None:
+    model = sample_of("MixtralForCausalLM").model
+    sample = VARIANTS["decode"](model, "input_ids", override("mixtral"), 0)
+    assert torch.isfinite(run(sample, sample.inputs)["logits"]).all()
