@@ -17,6 +17,9 @@ _SETTINGS = """\
 # Written by zooport on first use; yours to change.
 telemetry:
   enabled: false
+# no invitation to a mailing list on the first visit
+nux:
+  enabled: false
 # An export wants a core and up to a few GB.
 concurrency:
   runs:
