@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
+import torch
+from onnxscript import opset18 as op
 from torch import nn
 
 from exporters import onnx_pieces
@@ -69,9 +71,9 @@ class OnnxExporter(DynamoExporter):
         registry = onnx_pieces.registry_for(_native_opset(config or OnnxConfig()), _custom_translations())
         with running("lowered_onnx", "onnx", decomposed.model) as seen:
             model = onnx_pieces.translate(decomposed.program, registry, decomposed.signature)
-            for target in operator_histogram(decomposed.program):
-                if target in _ONNX_TRANSLATION_NAMES:
-                    seen.used[f"onnx:{_ONNX_TRANSLATION_NAMES[target].__name__}"] += 1
+            for target, count in operator_histogram(decomposed.program).items():
+                if target in _ONNX_TRANSLATION_TABLE:
+                    seen.used[f"onnx:{_ONNX_TRANSLATION_TABLE[target].__name__}"] += count
         return OnnxStage("lowered_onnx", decomposed.model, model, decomposed.signature, seen)
 
     def fix_ir(self, lowered: OnnxStage, *, config: OnnxConfig | None = None) -> OnnxStage:
@@ -116,20 +118,63 @@ def _native_opset(config: OnnxConfig) -> int:
 
 # ── Stage 4: ONNX translations ────────────────────────────────────────────────
 
-_ONNX_TRANSLATION_TABLE: dict[Any, Callable[..., Any]] = {}
 
-_ONNX_TRANSLATION_NAMES: dict[str, Callable[..., Any]] = {str(target): function for target, function in _ONNX_TRANSLATION_TABLE.items()}
+def _aten_grouped_mm(
+    self: ir.Value, mat2: ir.Value, offs: ir.Value | None = None, bias: ir.Value | None = None, out_dtype: int | None = None
+) -> ir.Value:
+    """Multiply each group of rows with its own matrix: one slice and one `MatMul` a group, joined again.
+
+    Rows behind the last offset are zero, as transformers' CPU fallback leaves them (torch leaves them unset).
+
+    Why: torchlib translates `_grouped_mm` without offsets only; `transformers::grouped_mm_fallback` is a custom operator that it doesn't know.
+    Cost: three nodes a group; no row is multiplied with a matrix that isn't its own.
+    Upstream: not filed.
+    Seen in: MixtralForCausalLM
+    Operators: Slice, MatMul, Concat
+    """
+    if offs is None or len(self.shape) != 2 or len(mat2.shape) != 3 or bias is not None:  # type: ignore[arg-type]
+        raise NotImplementedError("a grouped_mm other than (rows, k) x (groups, k, n) with offsets and without bias has no translation")
+    groups = mat2.shape[0]  # type: ignore[index]
+    if not isinstance(groups, int):
+        raise NotImplementedError("a grouped_mm over a dynamic number of groups has no translation")
+    ends = op.Cast(offs, to=ir.DataType.INT64)
+    products, start = [], op.Constant(value_ints=[0])
+    for group in range(groups):
+        end = op.Slice(ends, op.Constant(value_ints=[group]), op.Constant(value_ints=[group + 1]))
+        rows = op.Slice(self, start, end, op.Constant(value_ints=[0]))
+        products.append(op.MatMul(rows, op.Gather(mat2, op.Constant(value_int=group), axis=0)))
+        start = end
+    rest = op.Sub(op.Shape(self, start=0, end=1), start)
+    empty = op.Concat(rest, op.Shape(mat2, start=2, end=3), axis=0)
+    products.append(op.Expand(op.CastLike(op.Constant(value_float=0.0), self), empty))
+    product = op.Concat(*products, axis=0)
+    return product if out_dtype in (None, -1) else op.Cast(product, to=out_dtype)
+
+
+# by the names of the operators: a custom one exists only once the module that defines it is imported
+_ONNX_TRANSLATION_TABLE: dict[str, Callable[..., Any]] = {
+    "aten._grouped_mm.default": _aten_grouped_mm,
+    "transformers.grouped_mm_fallback.default": _aten_grouped_mm,
+}
 
 
 def _custom_translations() -> dict[Any, Callable[..., Any]]:
-    return _ONNX_TRANSLATION_TABLE
+    """The table by operator, without the custom ones that nobody has defined yet: no graph can hold them."""
+    found = {}
+    for name, function in _ONNX_TRANSLATION_TABLE.items():
+        namespace, operator, overload = name.split(".")
+        packet = getattr(getattr(torch.ops, namespace), operator, None)
+        if packet is not None:
+            found[getattr(packet, overload)] = function
+    return found
 
 
 # ── Stage 5: ONNX IR fixes ────────────────────────────────────────────────────
 
 _IR_FIXES: tuple[IrFix, ...] = ()
 
-for _target, _function in _ONNX_TRANSLATION_TABLE.items():
-    REGISTRY.add(Registration("translation", "onnx", _function, (str(_target),)))
+for _function in dict.fromkeys(_ONNX_TRANSLATION_TABLE.values()):
+    _targets = tuple(name for name, function in _ONNX_TRANSLATION_TABLE.items() if function is _function)
+    REGISTRY.add(Registration("translation", "onnx", _function, _targets))
 for _fix in _IR_FIXES:
     REGISTRY.add(Registration("ir_fix", "onnx", _fix))
