@@ -30,15 +30,20 @@ class _Watched:
     runner: ChildRunner
     view: ExportView
     last: Report | None = None
+    interrupted: bool = False
 
     def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
         self.view.begin(model, backend)
-        for event in self.runner.events(model, backend, until=until):
-            self.view.show(event)
-            if isinstance(event, Report):
-                self.last = event
-            if not isinstance(event, Started):
-                yield event
+        try:
+            for event in self.runner.events(model, backend, until=until):
+                self.view.show(event)
+                if isinstance(event, Report):
+                    self.last = event
+                if not isinstance(event, Started):
+                    yield event
+        except dg.DagsterExecutionInterruptedError:
+            self.interrupted = True  # Dagster closes the run and returns as from any failure, so this is where Ctrl-C is seen
+            raise
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ def _materialize(job: dg.JobDefinition, instance: dg.DagsterInstance, watched: _
     watched.last = None
     begin = time.monotonic()
     job.execute_in_process(instance=instance, partition_key=partition_key(backend, model), raise_on_error=False)
+    if watched.interrupted:
+        raise KeyboardInterrupt
     report = watched.last or Report(model=model, backend=backend, reason="the run ended before it reported; its log tells more")
     return _Row(report, time.monotonic() - begin)
 
