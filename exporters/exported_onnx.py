@@ -36,7 +36,10 @@ class ExportedOnnx(Exported):
         read = set(self._final.weight_names)
         file = folder / onnx_binding.WEIGHTS_FILE
         canonical = weights.write({name: tensor for name, tensor in self._state.items() if name in read}, file)
-        model = onnx_binding.bound_model(self._final, weights.read_header(file), canonical)
+        places = weights.read_header(file)
+        model = onnx_binding.bound_model(
+            self._final, {name: (onnx_binding.WEIGHTS_FILE, places[stored]) for name, stored in canonical.items()}
+        )
         onnx_binding.serialize(model, folder / "model.onnx")
         return folder / "model.onnx"
 

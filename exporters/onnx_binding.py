@@ -1,4 +1,4 @@
-"""The last step of an ONNX export: the graph's weights become initializers that point into a safetensors file."""
+"""The last step of an ONNX export: the graph's weights become initializers that point into safetensors files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,24 +12,22 @@ from exporters.weights import TensorPlace
 WEIGHTS_FILE = "weights.safetensors"
 
 
-def bound_model(
-    stage: OnnxStage, places: Mapping[str, TensorPlace], canonical: Mapping[str, str], *, location: str = WEIGHTS_FILE
-) -> ir.Model:
-    """A copy of the graph with each weight as an external initializer at its place in the file called `location`.
+def bound_model(stage: OnnxStage, places: Mapping[str, tuple[str, TensorPlace]]) -> ir.Model:
+    """A copy of the graph with each weight as an external initializer; tied names point at the same bytes.
 
     Args:
-        canonical: from a name to the name under which the file has it; tied names point at the same bytes.
+        places: from a name to a file name, relative to where the graph will lie, and the place in that file.
 
     Raises:
-        ExportError: the file has no such tensor.
+        ExportError: the weights have no such tensor.
     """
     model = stage.model_ir.clone()
     graph = model.graph
     for value in list(graph.inputs[len(stage.signature.graph_inputs) :]):
         name = value.name or ""
-        place = places.get(canonical.get(name, name))
-        if place is None:
+        if name not in places:
             raise ExportError(f"the weights have no tensor called {name}", backend="onnx", stage=stage.stage, model=stage.model)
+        location, place = places[name]
         graph.inputs.remove(value)
         value.const_value = ir.ExternalTensor(
             location, place.offset, place.length, value.dtype or ir.DataType.FLOAT, shape=ir.Shape(place.shape), name=name

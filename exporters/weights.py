@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +81,3 @@ def write(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
     save_file(tensors, path)
     return canonical
 
-
-def covers(places: Mapping[str, TensorPlace], state: Mapping[str, torch.Tensor], canonical: Mapping[str, str]) -> bool:
-    """Whether a file has every distinct tensor of a model's state under the model's own name, dtype and shape."""
-    distinct: Iterable[str] = {canonical[name] for name in state}
-    return all(
-        name in places and places[name].dtype == state[name].dtype and places[name].shape == tuple(state[name].shape) for name in distinct
-    )

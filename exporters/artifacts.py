@@ -1,0 +1,136 @@
+"""Stages on disk: what each saves into its folder, and how the next one reads it in another process.
+
+No stage holds weights. A program is saved with its parameters' shapes and dtypes only; constants, which belong to the graph, are kept.
+Bytes depend on the graph alone: node metadata that names memory or folders of this machine is left out or made relative.
+"""
+
+import json
+import logging
+import re
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+
+from exporters import pytrees
+from exporters.onnx_stage import OnnxStage
+from exporters.signature import Signature
+from exporters.stages import ProgramStage
+
+PROGRAM, GRAPH, SIGNATURE = "program.pt2", "model.onnx", "signature.json"
+
+# ── Programs ──────────────────────────────────────────────────────────────────
+
+
+def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str]) -> None:
+    """Write `program.pt2` and `signature.json`.
+
+    Args:
+        aliases: from each name in the program's state to the name whose memory it shares (`exporters.weights.aliases`).
+    """
+    program = stage.program
+    # the record of the samples would hold their values; the signature says what a call looks like
+    stripped = program._update(
+        program.graph_module, program.graph_signature, state_dict=_fake(program.state_dict), constants=program.constants
+    )
+    stripped._example_inputs = None
+    with _portable_metadata(stripped):
+        torch.export.save(stripped, folder / PROGRAM)
+    _write_signature(stage.signature, folder, stage=stage.stage, backend=stage.backend, model=stage.model, aliases=dict(aliases))
+
+
+def load_program(folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> ProgramStage:
+    """Read what `save_program` wrote, with `state` as parameters and buffers; without it they are fake: shapes, no memory."""
+    signature, header = _read_signature(folder)
+    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    program = torch.export.load(folder / PROGRAM)
+    _attach(program, state)
+    return ProgramStage(header["stage"], header["backend"], header["model"], program, signature)
+
+
+def read_aliases(folder: Path) -> dict[str, str]:
+    """The aliases that were saved with a program."""
+    return dict(json.loads((folder / SIGNATURE).read_text())["aliases"])
+
+
+def _fake(state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Tensors of the same shapes and dtypes without memory, which serialize to nothing."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    return {name: tensor if torch._subclasses.fake_tensor.is_fake(tensor) else mode.from_tensor(tensor) for name, tensor in state.items()}
+
+
+def _attach(program: ExportedProgram, state: Mapping[str, torch.Tensor] | None) -> None:
+    """Give a loaded program its weights: every stripped one of them shares a single record until then."""
+    own = program._state_dict
+    if state is None:
+        own.update(_fake(own))
+        return
+    for name in own:
+        tensor = state[name]
+        own[name] = torch.nn.Parameter(tensor, requires_grad=False) if isinstance(own[name], torch.nn.Parameter) else tensor
+
+
+_TRACEBACK_FILE = re.compile(r'File "([^"]+)"')
+
+
+class _portable_metadata:
+    """For the block, node metadata without what differs from machine to machine and run to run."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self._nodes = [node for module in program.graph_module.modules() if hasattr(module, "graph") for node in module.graph.nodes]
+        self._kept: list[tuple[Any, dict[str, Any]]] = []
+
+    def __enter__(self) -> None:
+        roots = sorted({*site.getsitepackages(), *sys.path, sys.base_prefix}, key=len, reverse=True)
+        prefixes = [root.rstrip("/") + "/" for root in roots if root]
+
+        def relative(match: re.Match[str]) -> str:
+            path = match.group(1)
+            return f'File "{next((path.removeprefix(prefix) for prefix in prefixes if path.startswith(prefix)), Path(path).name)}"'
+
+        for node in self._nodes:
+            self._kept.append((node, dict(node.meta)))
+            node.meta.pop("from_node", None)  # holds the id() of a graph
+            if trace := node.meta.get("stack_trace"):
+                node.meta["stack_trace"] = _TRACEBACK_FILE.sub(relative, trace)
+
+    def __exit__(self, *_: object) -> None:
+        for node, meta in self._kept:
+            node.meta.clear()
+            node.meta.update(meta)
+
+
+# ── ONNX graphs ───────────────────────────────────────────────────────────────
+
+
+def save_onnx(stage: OnnxStage, folder: Path, *, aliases: Mapping[str, str]) -> None:
+    """Write `model.onnx`, its weights inputs, and `signature.json`."""
+    (folder / GRAPH).write_bytes(ir.to_proto(stage.model_ir).SerializeToString(deterministic=True))
+    _write_signature(stage.signature, folder, stage=stage.stage, backend="onnx", model=stage.model, aliases=dict(aliases))
+
+
+def load_onnx(folder: Path) -> OnnxStage:
+    """Read what `save_onnx` wrote."""
+    signature, header = _read_signature(folder)
+    return OnnxStage(header["stage"], header["model"], ir.load(folder / GRAPH), signature)
+
+
+# ── Signatures ────────────────────────────────────────────────────────────────
+
+
+def _write_signature(signature: Signature, folder: Path, **header: Any) -> None:
+    types = sorted({*pytrees.named_types(signature.input_spec), *pytrees.named_types(signature.output_spec)})
+    content = {**header, "types": types, "signature": signature.to_json()}
+    (folder / SIGNATURE).write_text(json.dumps(content, sort_keys=True, indent=1))
+
+
+def _read_signature(folder: Path) -> tuple[Signature, dict[str, Any]]:
+    header = json.loads((folder / SIGNATURE).read_text())
+    pytrees.register_named(header["types"])
+    return Signature.from_json(header["signature"]), header

@@ -1,0 +1,133 @@
+"""What is exported: a class of the zoo or a local checkpoint, known by a digest before anything heavy is imported."""
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporters.errors import UnknownModel
+from exporters.store import json_digest
+from exporters.zoo import catalogue
+from exporters.zoo.checkpoint_info import CheckpointInfo, describe
+
+if TYPE_CHECKING:
+    from exporters.zoo.sample import Sample
+
+# what a stage's result depends on besides our own code; the families' own packages first
+PACKAGES = {
+    "dynamo": ("torch", "transformers"),
+    "onnx": ("torch", "transformers", "onnx", "onnxscript", "onnx-ir"),
+    "executorch": ("torch", "transformers", "executorch"),
+}
+RUNTIMES = {"dynamo": ("torch",), "onnx": ("onnxruntime",), "executorch": ("executorch",)}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to export.
+
+    Attributes:
+        name: under which its artifacts are kept; a class name, or a checkpoint folder's name with a digest of its path.
+        digest: of the model's architecture, sizes and inputs, as far as they don't follow from our code and the package versions.
+        weights_digest: of the weights' values, for stages that bake them in.
+    """
+
+    name: str
+    digest: str
+    weights_digest: str
+    checkpoint: CheckpointInfo | None = None
+
+    def sample(self) -> "Sample":
+        """Build the model and its inputs. Imports torch and the model's module of transformers."""
+        if self.checkpoint is not None:
+            from exporters.zoo.checkpoints import load
+
+            return load(self.checkpoint.path)
+        from exporters.zoo.build import build
+
+        return build(self.name)
+
+    @property
+    def weight_files(self) -> tuple[Path, ...]:
+        """The checkpoint's safetensors files, which may be used in place; none for a zoo model."""
+        return self.checkpoint.weight_files if self.checkpoint is not None and self.checkpoint.safetensors else ()
+
+
+def resolve(model: str) -> Source:
+    """A class of the zoo by its name, or a checkpoint by its folder.
+
+    Raises:
+        UnknownModel: it is neither; with near matches.
+        CheckpointError: the folder isn't a whole checkpoint.
+    """
+    if model in catalogue.names():
+        return Source(model, f"zoo:{model}", f"zoo:{model}")
+    path = Path(model).expanduser()
+    if path.exists() or "/" in model or model.startswith((".", "~")):
+        if not path.exists() and not model.startswith((".", "~", "/")):
+            raise UnknownModel(
+                f"{model} is neither a folder nor a model of the zoo", next="give a class of `zooport zoo` or a local checkpoint folder"
+            )
+        return _checkpoint(describe(path))
+    catalogue.entry(model)  # raises, with near matches
+    raise AssertionError("the catalogue names this model and has no entry for it")
+
+
+def _checkpoint(info: CheckpointInfo) -> Source:
+    """Architecture: config, tokenizer and the weights' headers; values: each file's size and bytes."""
+    headers = [(file.name, file.stat().st_size, _head(file)) for file in info.weight_files]
+    texts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(info.path.glob("*tok*")) if file.is_file()]
+    digest = json_digest([info.config_digest, headers, texts])
+    values = json_digest([_file_digest(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in info.weight_files])
+    where = hashlib.sha256(str(info.path).encode()).hexdigest()[:8]
+    return Source(f"{info.name}-{where}", digest, values, info)
+
+
+def _head(file: Path) -> str:
+    """Digest of a safetensors header (names, dtypes, shapes, offsets); of the whole file for a pickle."""
+    if file.suffix != ".safetensors":
+        return _file_digest(str(file), file.stat().st_size, file.stat().st_mtime_ns)
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        return hashlib.sha256(stream.read(length)).hexdigest()
+
+
+@functools.cache
+def _file_digest(path: str, size: int, modified: int) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# ── What else a result depends on ─────────────────────────────────────────────
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 over zooport's exporting code and data: whoever changes a line of it makes every stage anew.
+
+    The ledger will narrow that to the lines that a stage can reach.
+    """
+    digest = hashlib.sha256()
+    for path in _code_files():
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _code_files() -> Iterator[Path]:
+    root = Path(__file__).parent
+    yield from sorted(path for pattern in ("*.py", "*.json", "*.toml") for path in root.rglob(pattern))
+
+
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Installed versions; `absent` for what isn't installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
