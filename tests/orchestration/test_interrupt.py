@@ -17,7 +17,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from orchestration import cli, demo
 from orchestration.resources import ChildRunner
-hanging = ChildRunner(command=[sys.executable, "-c", "import time; print('{\\"event\\": \\"start\\", \\"stage\\": \\"traced_program\\"}', flush=True); time.sleep(600)"])
+hanging = ChildRunner(command=[sys.executable, "-c", "import time; time.sleep(600)"])
 demo.ChildRunner = lambda: hanging
 sys.argv = ["zooport", "demo"]
 cli.main()
