@@ -13,7 +13,7 @@ from exporters.zoo.overrides import override
 from exporters.zoo.sample import Axis, Sample
 from exporters.zoo.scaling import scale_weights
 from exporters.zoo.tiny_config import tiny
-from exporters.zoo.variants import VARIANTS
+from exporters.zoo.variants import make_sample
 
 __all__ = ["Axis", "Sample", "build", "build_model"]
 
@@ -54,4 +54,4 @@ def build(name: str) -> Sample:
     """
     entry = catalogue.entry(name)
     model = build_model(entry)
-    return VARIANTS[entry.variant](model, entry.main_input, override(entry.model_type), _seed(entry.class_name))
+    return make_sample(model, entry.variant, entry.main_input, override(entry.model_type), seed=_seed(entry.class_name))

@@ -9,7 +9,6 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -18,10 +17,11 @@ from transformers.utils import logging as transformers_logging
 
 from exporters.errors import CheckpointError
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
-from exporters.zoo.inputs import SETS, make_inputs
+from exporters.zoo.inputs import Leaf
 from exporters.zoo.overrides import override
 from exporters.zoo.sample import Sample
 from exporters.zoo.texts import text_inputs
+from exporters.zoo.variants import make_sample
 
 __all__ = ["describe", "load", "load_model"]
 
@@ -52,16 +52,16 @@ def load(path: str | Path) -> Sample:
     text_config = config.get_text_config()
     longest = getattr(text_config, "max_position_embeddings", None) or _UNBOUNDED
 
-    given: dict[str, Any] | None = None
+    given: dict[str, dict[str, Leaf]] | None = None
     source = "rules"
     is_text_only = main_input == "input_ids" and "pixel_values" not in parameters
     if is_text_only and isinstance(vocabulary := getattr(text_config, "vocab_size", None), int):
         tokenized = text_inputs(info.path, vocabulary, parameters, longest)
         if tokenized is not None:
             given, source = tokenized
-    sets = make_inputs(model, main_input, override(config.model_type), seed=_SEED, given=given)
-    others = {name: sets.tensors(name) for name in SETS[1:]}
-    return Sample(model, sets.tensors(SETS[0]), others, sets.axes, source=source)
+    sample = make_sample(model, "", main_input, override(config.model_type), seed=_SEED, given=given)
+    sample.source = source
+    return sample
 
 
 def load_model(info: CheckpointInfo) -> PreTrainedModel:

@@ -17,11 +17,13 @@ class Override:
             `model_type` may name another class.
         inputs: options of the input rules: `varies` (sizes that vary beyond the usual ones), `images` (`free`: their
             number is not the batch's), `bounds` (axis -> `min`, `max`, `why`).
+        outputs: `without` (names of outputs that don't count for parity) and `why`.
     """
 
     why: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)

@@ -143,3 +143,13 @@ def test_attention_that_went_flat_would_be_noticed(name: str, sample_of: SampleO
     assert calls
     path = next(path for path in right if "logits" in path)
     assert (right[path] - wrong[path]).abs().max() > 0.01
+
+
+def test_outputs_that_no_graph_can_give_are_left_out_with_a_reason(sample_of: SampleOf) -> None:
+    sample = sample_of("LlavaForConditionalGeneration")
+    assert sample.select is not None
+    assert sample.select_reason
+    with torch.no_grad():
+        outputs = sample.model(**sample.inputs)
+    assert set(outputs) - set(sample.select(outputs, sample.inputs)) == {"image_outputs"}
+    assert sample_of("CLIPModel").select is None

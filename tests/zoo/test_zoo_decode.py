@@ -9,7 +9,7 @@ from zoo_helpers import input_sets, run
 from exporters.zoo.inputs import SETS, make_inputs
 from exporters.zoo.overrides import override
 from exporters.zoo.sample import Sample
-from exporters.zoo.variants import VARIANTS
+from exporters.zoo.variants import make_sample
 
 NAME = "LlamaForCausalLM@decode"
 SampleOf = Callable[[str], Sample]
@@ -65,5 +65,5 @@ def test_past_and_total_have_bounds_that_agree(sample_of: SampleOf) -> None:
 
 def test_other_cached_decoders_need_no_code_of_their_own(sample_of: SampleOf) -> None:
     model = sample_of("MixtralForCausalLM").model
-    sample = VARIANTS["decode"](model, "input_ids", override("mixtral"), 0)
+    sample = make_sample(model, "decode", "input_ids", override("mixtral"), seed=0)
     assert torch.isfinite(run(sample, sample.inputs)["logits"]).all()
