@@ -134,3 +134,13 @@ def _read_signature(folder: Path) -> tuple[Signature, dict[str, Any]]:
     header = json.loads((folder / SIGNATURE).read_text())
     pytrees.register_named(header["types"])
     return Signature.from_json(header["signature"]), header
+
+
+def read_signature(folder: Path) -> Signature:
+    """The signature that was saved with a stage."""
+    return _read_signature(folder)[0]
+
+
+def copy_signature(source: Path, folder: Path) -> None:
+    """Give a stage that has no graph of ours (`.pte`) the signature of the stage before it."""
+    (folder / SIGNATURE).write_text((source / SIGNATURE).read_text())

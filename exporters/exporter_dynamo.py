@@ -197,12 +197,14 @@ _STATEFUL_CACHE_ATTRS = (
 def preserved_state(model: nn.Module) -> Iterator[None]:
     """Trace in eval mode with stateful attributes unset; afterwards every module has exactly the attributes it had.
 
-    Tracing leaves fake tensors in whatever forward assigns. All attributes are compared by identity and put back,
-    not only the known ones.
+    Tracing leaves fake tensors in whatever forward assigns, and transformers installs hooks on the first call: all attributes
+    are put back by identity, and the contents of those that are dicts (parameters, buffers, submodules, hooks), not only the known ones.
     """
-    tables = ("_parameters", "_buffers", "_modules")
     modules = list(model.modules())
-    before = [(module, dict(vars(module)), {table: dict(vars(module)[table]) for table in tables}) for module in modules]
+    before = [
+        (module, dict(vars(module)), [(table, dict(table)) for table in vars(module).values() if isinstance(table, dict)])
+        for module in modules
+    ]
     for module in modules:
         module.training = False
         for name in _STATEFUL_CACHE_ATTRS:
@@ -211,10 +213,9 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, attributes, contents in before:
-            now = vars(module)
-            now.clear()
-            now.update(attributes)
-            for table in tables:
-                now[table].clear()
-                now[table].update(contents[table])
+        for module, attributes, tables in before:
+            vars(module).clear()
+            vars(module).update(attributes)
+            for table, content in tables:
+                table.clear()
+                table.update(content)

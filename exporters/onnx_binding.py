@@ -39,3 +39,12 @@ def bound_model(stage: OnnxStage, places: Mapping[str, tuple[str, TensorPlace]])
 def serialize(model: ir.Model, path: Path) -> None:
     """Write the graph's protobuf; external tensors stay references."""
     path.write_bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+
+
+def rebind(model: ir.Model, places: Mapping[str, tuple[str, TensorPlace]]) -> None:
+    """Point the external initializers of a bound graph at other files, in place."""
+    for name, value in model.graph.initializers.items():
+        if isinstance(value.const_value, ir.ExternalTensor):
+            location, place = places[name]
+            old = value.const_value
+            value.const_value = ir.ExternalTensor(location, place.offset, place.length, old.dtype, shape=ir.Shape(place.shape), name=name)

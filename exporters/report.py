@@ -13,12 +13,19 @@ Outcome = Literal["skipped", "failed", "exported", "loaded", "ran", "matched", "
 OUTCOMES: tuple[Outcome, ...] = ("skipped", "failed", "exported", "loaded", "ran", "matched", "verified")
 
 
+class Started(BaseModel):
+    """A stage has begun."""
+
+    stage: str
+
+
 class StageReport(BaseModel):
     """One stage of one export.
 
     `seconds` and `cpu_seconds` cover making and saving the artifact (CPU of the process and its children), `peak_rss_mb`
-    is the process' high-water mark in MiB at the stage's end, `bytes` the size of the artifact's files.
-    For a cached stage the costs are those of this run, and `made_by` says when the artifact was made.
+    is the process' high-water mark in MiB at the stage's end, `bytes` the size of the artifact's files. `save_cpu_seconds` is the
+    part of `cpu_seconds` that writing and publishing took. For a cached stage the costs are those of this run, and `details["made"]`
+    has those of the run that made the artifact.
     """
 
     stage: str
@@ -46,6 +53,8 @@ class Parity(BaseModel):
 
 
 class ErrorReport(BaseModel):
+    """Where an export stopped, why, and what to do next."""
+
     stage: str
     type: str
     message: str
@@ -54,7 +63,11 @@ class ErrorReport(BaseModel):
 
 
 class Report(BaseModel):
-    """One model through one backend's chain."""
+    """One model through one backend's chain.
+
+    `cpu_seconds` is the CPU of the process from its start to the end of the last stage, imports included; `verify_cpu_seconds` that of
+    the verification, its child process included; `load_seconds` the wall time in which the runtime loaded the artifact.
+    """
 
     model: str
     backend: str
@@ -68,7 +81,3 @@ class Report(BaseModel):
     load_seconds: float | None = None
     reason: str = ""
     error: ErrorReport | None = None
-
-    @property
-    def verified(self) -> bool:
-        return self.outcome == "verified"

@@ -1,0 +1,324 @@
+"""One model through the stages of one backend: what the command line, Dagster and tests all call.
+
+A stage whose key was seen before is read from the store, and torch is imported only for one that was not. As a program
+(`python -m exporters.chain`) this reads one `Request` as JSON on standard input and writes events as JSON lines on standard output.
+"""
+
+import json
+import logging
+import os
+import resource
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from exporters import known_issues, source
+from exporters.backends import STAGES, family_of
+from exporters.configs import NATIVE_OPSET, OnnxConfig
+from exporters.errors import CorruptArtifact, ExportError, UsageError
+from exporters.report import ErrorReport, Parity, Report, StageReport, Started
+from exporters.source import Source
+from exporters.store import Store, json_digest, write_whole
+
+Event = Started | StageReport | Parity | Report
+
+# of the layout of a stage's artifact: raise it when what a stage writes changes in a way that the code's digest doesn't show
+FORMAT = 1
+
+
+class Request(BaseModel):
+    """What to export, for what, and how.
+
+    Attributes:
+        model: a class of the zoo, or a local checkpoint folder.
+        home: where the store and the exports lie (`exporters.home.home()`).
+        store: URL of the store; inside `home` by default.
+        max_sizes: upper bounds of dynamic axes, by name.
+        out: also put the export into this folder; `pack` makes it self-contained.
+        use_cache: False makes every stage anew.
+    """
+
+    model: str
+    backend: str = "onnx"
+    home: str
+    store: str = ""
+    dynamic: bool = True
+    max_sizes: dict[str, int] = Field(default_factory=dict)
+    opset: int = NATIVE_OPSET
+    optimize: bool = True
+    verify: bool = True
+    out: str | None = None
+    pack: bool = False
+    use_cache: bool = True
+
+
+def run(request: Request, on_event: Callable[[Event], None] | None = None) -> Report:
+    """Run a chain in this process. A stage that fails ends it, and the report says where and why.
+
+    Raises:
+        UsageError: the request is wrong.
+        StoreError: the store or the output folder can't be written.
+    """
+    return _Chain(request, on_event or (lambda event: None)).run()
+
+
+class _Chain:
+    def __init__(self, request: Request, say: Callable[[Event], None]) -> None:
+        self._request = request
+        self._say = say
+        self._family = family_of(request.backend)
+        if self._family == "onnx":
+            OnnxConfig(opset=request.opset)  # refuses an opset that can't be had, before anything is imported
+        if request.pack and not request.out:
+            raise UsageError("--pack says how to write an output folder", next="add --out FOLDER")
+        self._source: Source = source.resolve(request.model)
+        self._home = Path(request.home)
+        self._store = Store(request.store or self._home / "store")
+        self._report = Report(model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed")
+        self._maker: Any = None
+        self._upstream: Path | None = None
+
+    def run(self) -> Report:
+        reason = known_issues.skip_reason(self._request.model, self._request.backend)
+        if reason:
+            self._report.outcome, self._report.reason = "skipped", reason
+            return self._finish()
+        try:
+            digest = self._source.digest
+            for stage in STAGES[self._family]:
+                digest = self._stage(stage, digest)
+        except ExportError as error:
+            self._report.error = ErrorReport(
+                stage=error.stage, type=error.cause_type, message=error.message, active_workarounds=list(error.active_workarounds), next=error.next
+            )
+            return self._finish()
+        self._report.outcome = "exported"
+        self._report.cpu_seconds = _cpu()
+        assert self._upstream is not None
+        self._publish(self._upstream)
+        if self._request.verify:
+            self._verify(self._upstream, digest)
+        return self._finish()
+
+    # ── Stages ────────────────────────────────────────────────────────────────
+
+    def _stage(self, stage: str, input_digest: str) -> str:
+        """Bring one stage about, from the store or anew; its digest."""
+        self._say(Started(stage=stage))
+        wall, cpu = time.perf_counter(), _cpu()
+        key = self._key(stage, input_digest)
+        reference = self._store.read_ref(self._family, stage, self._request.backend, self._source.name)
+        if self._request.use_cache and reference is not None and reference.get("key") == key:
+            try:
+                self._upstream = self._store.get(reference["digest"])
+                made = StageReport.model_validate(reference["report"])
+            except (CorruptArtifact, ValueError, KeyError):
+                pass  # damaged or written by another version: made again below
+            else:
+                costs = made.model_dump(include={"seconds", "cpu_seconds", "save_cpu_seconds", "peak_rss_mb"})
+                report = made.model_copy(update={"cached": True, "save_cpu_seconds": 0.0, "details": {**made.details, "made": costs}})
+                return self._ended(report, wall, cpu)
+        return self._make(stage, key, wall, cpu)
+
+    def _make(self, stage: str, key: str, wall: float, cpu: float) -> str:
+        maker = self._get_maker()
+        folder = self._store.scratch()
+        try:
+            made = maker.make(stage, self._upstream, folder)
+            before_saving = _cpu()
+            size = sum(path.stat().st_size for path in folder.iterdir())
+            digest = self._store.put(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._upstream = self._store.get(digest)
+        report = StageReport(
+            stage=stage,
+            bytes=size,
+            digest=digest,
+            path=self._store.path(digest),
+            nodes=made.nodes,
+            operators=made.operators,
+            fired=made.fired,
+            details=made.details,
+            save_cpu_seconds=_cpu() - before_saving + made.details.pop("save_cpu_seconds", 0.0),
+        )
+        self._ended(report, wall, cpu)
+        content = {"key": key, "digest": digest, "report": report.model_dump(), "made_at": time.time()}
+        self._store.write_ref(self._family, stage, self._request.backend, self._source.name, content=content)
+        return digest
+
+    def _ended(self, report: StageReport, wall: float, cpu: float) -> str:
+        report.seconds = round(time.perf_counter() - wall, 4)
+        report.cpu_seconds = round(_cpu() - cpu, 4)
+        report.save_cpu_seconds = round(report.save_cpu_seconds, 4)
+        report.peak_rss_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+        self._report.stages.append(report)
+        self._say(report)
+        return report.digest
+
+    def _key(self, stage: str, input_digest: str) -> str:
+        """Everything that can change a stage's result, in one digest."""
+        request = self._request
+        config: dict[str, Any] = {"dynamic": request.dynamic}
+        if stage == "traced_program":
+            config["max_sizes"] = request.max_sizes
+        elif self._family == "onnx":
+            config |= {"opset": request.opset, "optimize": request.optimize and stage == "ir_fixed_model"}
+        return json_digest(
+            {
+                "stage": stage,
+                "format": FORMAT,
+                "backend": request.backend,
+                "input": input_digest,
+                # the graph points into the weights' file: its header is part of the source's digest
+                "weights": {"pte": self._source.weights_digest, "ir_fixed_model": self._source.digest}.get(stage, ""),
+                "config": config,
+                "packages": source.versions(source.PACKAGES[self._family]),
+                "code": source.code_digest(),
+            }
+        )
+
+    def _get_maker(self) -> Any:
+        if self._maker is None:
+            _quieten_warnings()
+            from exporters.stage_makers import StageMaker
+
+            _quieten_loggers()  # torch sets their levels when it is imported
+            options = self._request.model_dump(include={"dynamic", "opset", "optimize", "max_sizes"})
+            self._maker = StageMaker(self._source, self._request.backend, options, self._home / "weights")
+        return self._maker
+
+    # ── After the last stage ──────────────────────────────────────────────────
+
+    def _publish(self, artifact: Path) -> None:
+        """Put the export where people find it, and into the folder asked for."""
+        from exporters import publish
+
+        request = self._request
+        provenance = {"model": request.model, "backend": request.backend, "stages": {s.stage: s.digest for s in self._report.stages}}
+        current = self._home / "exports" / request.backend / self._source.name
+        made_from = _read_json(current / publish.PROVENANCE)
+        main_file = current / publish.MAIN_FILE[self._family]
+        if made_from.get("stages") != provenance["stages"] or not main_file.exists():
+            main_file = publish.publish(artifact, self._weight_files(), current, family=self._family, provenance=provenance)
+        if request.out:
+            out = Path(request.out)
+            if request.pack:
+                main_file = publish.pack(artifact, self._get_maker().weights, out, family=self._family, provenance=provenance)
+            else:
+                main_file = publish.publish(artifact, self._weight_files(), out, family=self._family, provenance=provenance)
+        self._report.artifact = str(main_file)
+
+    def _weight_files(self) -> list[Path]:
+        return [] if self._family == "executorch" else self._get_maker().weights.files
+
+    def _verify(self, artifact: Path, digest: str) -> None:
+        wall_cpu = _cpu() + _children_cpu()
+        key = json_digest(
+            [digest, self._source.digest, self._source.weights_digest, self._request.dynamic, source.versions(source.RUNTIMES[self._family]), source.code_digest()]
+        )
+        reference = self._store.read_ref("verification", self._request.backend, self._source.name)
+        if self._request.use_cache and reference is not None and reference.get("key") == key:
+            known = Report.model_validate(reference["report"])
+            self._report = self._report.model_copy(
+                update={name: getattr(known, name) for name in ("outcome", "parity", "load_seconds", "error")}
+            )
+            for row in known.parity:
+                self._say(row)
+            return
+        self._say(Started(stage="verification"))
+        from exporters import artifacts
+        from exporters.publish import MAIN_FILE
+        from exporters.verification import verify
+
+        maker = self._get_maker()
+        result = verify(
+            maker.sample,
+            artifacts.read_signature(artifact),
+            artifact if self._family == "dynamo" else artifact / MAIN_FILE[self._family],
+            maker.weights,
+            backend=self._request.backend,
+            dynamic=self._request.dynamic,
+            on_parity=self._say,
+        )
+        self._report.outcome, self._report.parity = result.outcome, result.parity
+        self._report.load_seconds, self._report.error = result.load_seconds, result.error
+        self._report.verify_cpu_seconds = round(_cpu() + _children_cpu() - wall_cpu, 3)
+        if result.error is None or result.error.type != "Timeout":
+            content = {"key": key, "report": self._report.model_dump()}
+            self._store.write_ref("verification", self._request.backend, self._source.name, content=content)
+
+    def _finish(self) -> Report:
+        self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
+        target = self._home / "reports" / self._request.backend / f"{self._source.name}.json"
+        write_whole(target, self._report.model_dump_json(indent=1))
+        self._say(self._report)
+        return self._report
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _cpu() -> float:
+    return time.process_time()
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _quieten_warnings() -> None:
+    """Keep deprecations inside the libraries off a user's screen."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore")
+
+
+def _quieten_loggers() -> None:
+    """Keep notes about optional packages that aren't there off a user's screen."""
+    for name in ("torch.onnx", "torch.export", "torch._export", "torch.utils._pytree", "torchao"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+# ── As a process of its own ───────────────────────────────────────────────────
+
+
+def main() -> int:
+    """Read a request, write events; 0 if there is a report."""
+    protocol = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints goes to standard error
+    from exporters.errors import ZooportError
+
+    request = Request.model_validate_json(sys.stdin.read())
+    names: dict[type, str] = {StageReport: "stage", Parity: "parity", Report: "report"}
+
+    def say(event: Event) -> None:
+        if isinstance(event, Started):
+            print(json.dumps({"event": "start", "stage": event.stage}), file=protocol)
+        else:
+            name = names[type(event)]
+            print(json.dumps({"event": name, name: event.model_dump()}), file=protocol)
+
+    try:
+        run(request, say)
+    except ZooportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+

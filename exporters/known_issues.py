@@ -1,0 +1,34 @@
+"""Model classes that upstream bugs or their own patterns keep from an export, each with its reason. Both lists are expected to shrink."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KnownIssue:
+    """Why a model class is left out.
+
+    Attributes:
+        scope: a backend, a family, or `all`.
+        reason: for a skip the change that the model needs; for the optimizer the bug.
+        upstream: the issue, `owner/repo#number`; always there for `ONNX_DISABLE_OPTIMIZE`.
+    """
+
+    scope: str
+    reason: str
+    upstream: str = ""
+
+    def covers(self, backend: str) -> bool:
+        return self.scope == "all" or backend == self.scope or backend.startswith(f"{self.scope}.")
+
+
+# model class -> a confirmed bug of onnxscript's optimizer that breaks it
+ONNX_DISABLE_OPTIMIZE: dict[str, KnownIssue] = {}
+
+# model class -> why it can't be exported as it is
+EXPORT_SKIPS: dict[str, KnownIssue] = {}
+
+
+def skip_reason(model: str, backend: str) -> str:
+    """Why `model` is not exported for `backend`, or an empty string."""
+    issue = EXPORT_SKIPS.get(model)
+    return issue.reason if issue is not None and issue.covers(backend) else ""

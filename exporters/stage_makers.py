@@ -1,0 +1,148 @@
+"""How the chain makes each stage: read the artifact before it, call one method of an exporter, write the artifact.
+
+Every stage reads what the stage before it wrote, also within one process: node names and the choice of a symbol's source change when a
+program is saved and loaded, and a stage has to come out the same whichever process made the one before.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters import artifacts, onnx_binding
+from exporters.configs import DynamoConfig, ExecutorchConfig, OnnxConfig
+from exporters.exporter_dynamo import DynamoExporter
+from exporters.shapes import Shapes, varying
+from exporters.source import Source
+from exporters.weight_set import WeightSet, weight_set
+
+if TYPE_CHECKING:
+    from exporters.zoo.sample import Sample
+
+# An unbounded axis has to be bounded where memory is planned ahead: what serves a phone or a small server.
+EXECUTORCH_DEFAULT_MAX = 8
+
+
+@dataclass
+class Made:
+    """What one stage says about itself."""
+
+    nodes: int
+    operators: dict[str, int]
+    fired: list[str]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class StageMaker:
+    """Makes the stages of one chain; builds the model once, and only if a stage needs it.
+
+    Args:
+        options: `dynamic`, `opset`, `optimize` and `max_sizes` of the request.
+        weights_folder: where copies of weights are kept.
+    """
+
+    def __init__(self, source: Source, backend: str, options: Mapping[str, Any], weights_folder: Path) -> None:
+        self._source = source
+        self._backend = backend
+        self._family = backend.partition(".")[0]
+        self._options = options
+        self._weights_folder = weights_folder
+        self._sample: Sample | None = None
+        self._weights: WeightSet | None = None
+        self.exporter: Any = self._new_exporter()
+
+    @property
+    def sample(self) -> "Sample":
+        if self._sample is None:
+            self._sample = self._source.sample()
+        return self._sample
+
+    @property
+    def weights(self) -> WeightSet:
+        """Where the model's weights lie; the first call may write the copy of a model that has no file."""
+        if self._weights is None:
+            copy = self._weights_folder / f"{self._source.name}.{self._source.weights_digest.rpartition(':')[2][:16]}.safetensors"
+            self._weights = weight_set(self.sample.model, self._source.weight_files, copy)
+        return self._weights
+
+    def _new_exporter(self) -> Any:
+        if self._family == "dynamo":
+            return DynamoExporter()
+        module = importlib.import_module(f"exporters.exporter_{self._family}")
+        return module.OnnxExporter() if self._family == "onnx" else module.ExecutorchExporter()
+
+    # ── Stages ────────────────────────────────────────────────────────────────
+
+    def make(self, stage: str, upstream: Path | None, folder: Path) -> Made:
+        """Make one stage from the artifact before it and write it into `folder`.
+
+        Raises:
+            ExportError: the stage failed.
+        """
+        if upstream is None:
+            return self._trace(folder)
+        return getattr(self, f"_{stage}")(upstream, folder)
+
+    def _trace(self, folder: Path) -> Made:
+        sample = self.sample
+        shapes = self._shapes(sample)
+        config = self._config(shapes)
+        if self._family == "executorch":
+            model, inputs = self.exporter.prepare(sample.model, sample.inputs, config=config)
+            traced = self.exporter.trace(model, inputs, config=config)
+        else:
+            traced = self.exporter.trace(sample.model, sample.inputs, config=config)
+        artifacts.save_program(traced, folder, aliases=self.weights.aliases)
+        axes = [f"{axis.tensor}[{axis.axis}] {axis.name} {axis.min}..{axis.max or ''}" for axis in shapes.axes]
+        return _made(traced, dynamic_axes=axes)
+
+    def _decomposed_graph(self, upstream: Path, folder: Path) -> Made:
+        traced = artifacts.load_program(upstream)
+        decomposed = self.exporter.decompose(traced, config=self._config()) if self._family == "onnx" else self.exporter.decompose(traced)
+        artifacts.save_program(decomposed, folder, aliases=artifacts.read_aliases(upstream))
+        return _made(decomposed)
+
+    def _lowered_onnx(self, upstream: Path, folder: Path) -> Made:
+        lowered = self.exporter.lower(artifacts.load_program(upstream), config=self._config())
+        artifacts.save_onnx(lowered, folder, aliases=artifacts.read_aliases(upstream))
+        return _made(lowered)
+
+    def _ir_fixed_model(self, upstream: Path, folder: Path) -> Made:
+        fixed = self.exporter.fix_ir(artifacts.load_onnx(upstream), config=self._config())
+        artifacts.save_onnx(fixed, folder, aliases=artifacts.read_aliases(upstream))
+        onnx_binding.serialize(onnx_binding.bound_model(fixed, self.weights.bound()), folder / artifacts.GRAPH)
+        return _made(fixed, weights=[file.name for file in self.weights.files])
+
+    def _pte(self, upstream: Path, folder: Path) -> Made:
+        program = artifacts.load_program(upstream, self.weights.load())
+        lowered = self.exporter.lower(program, config=self._config())
+        lowered.save(folder)
+        artifacts.copy_signature(upstream, folder)
+        return _made(lowered, **lowered.details)
+
+    # ── Configuration ─────────────────────────────────────────────────────────
+
+    def _shapes(self, sample: "Sample") -> Shapes:
+        if not self._options["dynamic"]:
+            return Shapes({}, ())
+        bounds = dict(self._options["max_sizes"])
+        if self._family == "executorch":
+            for axis in sample.axes:
+                if axis.max is None:
+                    bounds.setdefault(axis.name, max(EXECUTORCH_DEFAULT_MAX, *axis.sizes))
+        return varying(sample.inputs, sample.others, sample.axes, bounds)
+
+    def _config(self, shapes: Shapes | None = None) -> Any:
+        dynamic = bool(self._options["dynamic"])
+        common: dict[str, Any] = {"dynamic": dynamic, "dynamic_shapes": shapes.dynamic_shapes if shapes and dynamic else None}
+        if self._family == "onnx":
+            return OnnxConfig(**common, opset=self._options["opset"], optimize=self._options["optimize"])
+        if self._family == "executorch":
+            return ExecutorchConfig(**common, backend=self._backend.partition(".")[2])
+        return DynamoConfig(**common)
+
+
+def _made(stage: Any, **details: Any) -> Made:
+    operators = stage.operators()
+    return Made(sum(operators.values()), operators, stage.seen.fired, details)
