@@ -126,4 +126,4 @@ def _until(context: dg.AssetExecutionContext, specs: Sequence[dg.AssetSpec]) -> 
 
 def _reached(context: dg.AssetExecutionContext, specs: Sequence[dg.AssetSpec], report: Report) -> bool:
     """Whether a partition got as far as was asked: to `verified`, or without an error to the last selected stage."""
-    return report.verified if _until(context, specs) is None else report.error is None
+    return report.outcome == "verified" if _until(context, specs) is None else report.error is None

@@ -32,7 +32,7 @@ def parity_evaluation(asset: dg.AssetKey, partition: str, report: Report, target
         asset_key=asset,
         check_name=PARITY,
         partition=partition,
-        passed=report.verified,
+        passed=report.outcome == "verified",
         severity=dg.AssetCheckSeverity.ERROR,
         description=verdict(report),
         metadata=outcome_metadata(report),
@@ -42,7 +42,7 @@ def parity_evaluation(asset: dg.AssetKey, partition: str, report: Report, target
 
 def verdict(report: Report) -> str:
     """One line: the outcome, and why it is no better."""
-    if report.verified:
+    if report.outcome == "verified":
         return "verified"
     if report.error:
         return f"{report.outcome}: {report.error.stage}: {report.error.message.splitlines()[0]}"

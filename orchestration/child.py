@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from exporters.backends import STAGES, family_of
-from exporters.report import ErrorReport, Parity, Report, StageReport
+from exporters.report import ErrorReport, Parity, Report, StageReport, Started
+from orchestration.reports import remember
 
 COMMAND = (sys.executable, "-m", "exporters.chain")
 
@@ -35,13 +37,6 @@ _HINTS = {
     "SIGSEGV": "native code crashed: `zooport export` with the same model and backend shows it alone, `PYTHONFAULTHANDLER=1` shows where",
     "Timeout": "raise `timeout_seconds` of the `runner` resource if this model really needs longer",
 }
-
-
-@dataclass(frozen=True)
-class Started:
-    """A stage has begun."""
-
-    stage: str
 
 
 Event = Started | StageReport | Parity | Report
@@ -108,7 +103,7 @@ def run_chain(
     or an exception in its consumer's thread (an interrupt), kills the child and every process it started.
 
     Args:
-        request: what `exporters.chain` reads from its standard input; `model` and `backend` at least.
+        request: what `exporters.chain` reads from its standard input; `model`, `backend` and `home` at least.
         command: the child's argument vector; it speaks the protocol of `python -m exporters.chain`.
         timeout_seconds: how long the child may live.
         forward_stderr: also copy what it writes to standard error, or beside the protocol, to ours.
@@ -135,6 +130,8 @@ def run_chain(
         report = progress.obituary("Timeout", f"was stopped after {timeout_seconds:g} s", tail)
     finally:
         _end(process, graceful=progress.report is not None)
+    if progress.report is None:
+        remember(Path(request["home"]), report)
     yield report
 
 
@@ -180,7 +177,7 @@ def _parse(line: str) -> Event | None:
         message = json.loads(line)
         match message.get("event"):
             case "start":
-                return Started(message["stage"])
+                return Started(stage=message["stage"])
             case "stage":
                 return StageReport.model_validate(message["stage"])
             case "parity":

@@ -9,8 +9,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from exporters.errors import ZooportError
-from exporters.report import ErrorReport, Outcome, Parity, Report, StageReport
-from orchestration.child import Event, Started
+from exporters.report import ErrorReport, Outcome, Parity, Report, StageReport, Started
 
 _ROW = "  {:<17} {:>9} {:>9} {:>10} {:>7}  {}"
 
@@ -53,7 +52,7 @@ class ExportView:
         self._console.print(f"[dim]{_ROW.format('stage', 'seconds', 'memory', 'size', 'cached', 'workarounds fired')}[/]")
         self._working("starting")
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Started | StageReport | Parity | Report) -> None:
         """One event of a chain."""
         match event:
             case Started():

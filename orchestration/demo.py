@@ -11,8 +11,7 @@ from rich.table import Table
 
 from assets.partitions import partition_key
 from exporters.backends import family_of
-from exporters.report import Parity, Report, StageReport
-from orchestration.child import Started
+from exporters.report import Parity, Report, StageReport, Started
 from orchestration.console import ExportView, console_on, outcome_text
 from orchestration.definitions import build, job_name
 from orchestration.instance import dagster_home, open_instance
@@ -73,7 +72,7 @@ def run_demo(runner: ChildRunner | None = None) -> int:
         for row in rows:
             console.print(f"  {escape(row.report.artifact or '-')}")
         console.print(f"\n`make ui` shows them as Dagster assets; Dagster's own log is in {escape(str(log))}")
-    return 0 if all(row.report.verified for row in rows) else 1
+    return 0 if all(row.report.outcome == "verified" for row in rows) else 1
 
 
 def _materialize(job: dg.JobDefinition, instance: dg.DagsterInstance, watched: _Watched, model: str, backend: str) -> _Row:

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporters.backends import family_of
 from exporters.errors import UsageError, ZooportError
 from exporters.home import home
 from exporters.report import OUTCOMES, Outcome, Report
-from orchestration.child import Event
 from orchestration.console import ExportView, console_on, print_zooport_error
 from orchestration.streams import reserved_stdout
+
+if TYPE_CHECKING:
+    from exporters.chain import Event
 
 
 def parse_sizes(pairs: Sequence[str]) -> dict[str, int]:
@@ -74,7 +76,7 @@ def _export_one(request: dict[str, Any], view: ExportView | None) -> Report:
         view.stop()
 
 
-def _run(request: dict[str, Any], on_event: Callable[[Event], None] | None) -> Report:
-    from exporters.chain import Request, run  # imports torch: as late as it can be
+def _run(request: dict[str, Any], on_event: Callable[["Event"], None] | None) -> Report:
+    from exporters.chain import Request, run
 
     return run(Request(**request), on_event=on_event)

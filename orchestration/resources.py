@@ -6,8 +6,8 @@ from pydantic import Field
 
 from assets.runner import ChainRunner
 from exporters.home import home
-from exporters.report import Parity, Report, StageReport
-from orchestration.child import COMMAND, Event, Started, run_chain
+from exporters.report import Parity, Report, StageReport, Started
+from orchestration.child import COMMAND, Event, run_chain
 
 
 class ChildRunner(ChainRunner):

@@ -63,5 +63,5 @@ def _print_table(entries: list[catalogue.Entry], reports: Mapping[tuple[str, str
         table.add_row(entry.name, entry.family, entry.task, builds, *outcomes)
     console = console_on(sys.stdout)
     console.print(table)
-    verified = sum(report.verified for report in reports.values())
+    verified = sum(report.outcome == "verified" for report in reports.values())
     console.print(f"[dim]{len(entries)} models; {verified} of {len(reports)} exports made so far are verified[/]")

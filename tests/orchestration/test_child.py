@@ -9,14 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporters.report import Parity, Report, StageReport
-from orchestration.child import Event, Started, run_chain
+from exporters.home import home
+from exporters.report import Parity, Report, StageReport, Started
+from orchestration.child import Event, run_chain
+from orchestration.reports import last_reports
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_chain.py"))]
 
 
 def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None) -> list[Event]:
-    request = {"model": model, "backend": "onnx", "home": "/nowhere", "verify": True}
+    request = {"model": model, "backend": "onnx", "home": str(home()), "verify": True}
     return list(run_chain(request, command=command or FAKE, timeout_seconds=timeout_seconds))
 
 
@@ -33,7 +35,7 @@ def test_events_come_in_order() -> None:
     events = run("Fine")
     kinds = [type(event) for event in events]
     assert kinds == [Started, StageReport] * 4 + [Parity, Parity, Report]
-    assert end_of(events).verified
+    assert end_of(events).outcome == "verified"
 
 
 @pytest.mark.parametrize(("model", "kind"), [("Segfaults", "SIGSEGV"), ("Killed", "SIGKILL"), ("Silent", "NoReport")])
@@ -44,6 +46,11 @@ def test_a_child_that_dies_becomes_an_outcome_with_its_stage(model: str, kind: s
     assert report.error is not None
     assert (report.error.stage, report.error.type) == ("decomposed_graph", kind)
     assert report.error.next
+
+
+def test_it_is_remembered_in_place_of_the_report_that_the_child_never_wrote() -> None:
+    report = end_of(run("Killed"))
+    assert last_reports(home())["onnx", "Killed"] == report
 
 
 def test_the_tail_of_what_it_wrote_is_kept() -> None:
@@ -71,7 +78,7 @@ def test_death_after_the_last_stage_leaves_the_artifact() -> None:
 
 def test_prints_beside_the_protocol_and_a_grandchild_on_the_pipes_do_no_harm() -> None:
     begin = time.monotonic()
-    assert end_of(run("Chatty")).verified
+    assert end_of(run("Chatty")).outcome == "verified"
     assert time.monotonic() - begin < 10
     assert not fakes_alive()
 
@@ -86,7 +93,7 @@ def test_a_grandchild_on_the_pipes_does_not_hide_a_death() -> None:
 
 
 def test_closing_the_iterator_ends_the_child() -> None:
-    events = run_chain({"model": "Hangs", "backend": "onnx", "home": "/nowhere", "verify": True}, command=FAKE)
+    events = run_chain({"model": "Hangs", "backend": "onnx", "home": str(home()), "verify": True}, command=FAKE)
     assert isinstance(next(events), Started)
     assert fakes_alive()
     events.close()
@@ -94,7 +101,7 @@ def test_closing_the_iterator_ends_the_child() -> None:
 
 
 def test_an_interrupt_ends_the_child() -> None:
-    events = run_chain({"model": "Hangs", "backend": "onnx", "home": "/nowhere", "verify": True}, command=FAKE)
+    events = run_chain({"model": "Hangs", "backend": "onnx", "home": str(home()), "verify": True}, command=FAKE)
     next(events)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     previous = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
