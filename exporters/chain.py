@@ -42,6 +42,7 @@ class Request(BaseModel):
         max_sizes: upper bounds of dynamic axes, by name.
         out: also put the export into this folder; `pack` makes it self-contained.
         use_cache: False makes every stage anew.
+        until: the last stage that is wanted; the chain ends there, and what is known of the whole export stays as it was.
     """
 
     model: str
@@ -56,6 +57,7 @@ class Request(BaseModel):
     out: str | None = None
     pack: bool = False
     use_cache: bool = True
+    until: str | None = None
 
 
 def run(request: Request, on_event: Callable[[Event], None] | None = None) -> Report:
@@ -93,6 +95,10 @@ class _Chain:
             digest = self._source.digest
             for stage in STAGES[self._family]:
                 digest = self._stage(stage, digest)
+                if stage == self._request.until:
+                    self._report.reason = f"ends after {stage}, as asked"
+                    self._say(self._report)
+                    return self._report
         except ExportError as error:
             self._report.error = ErrorReport(
                 stage=error.stage, type=error.cause_type, message=error.message, active_workarounds=list(error.active_workarounds), next=error.next
