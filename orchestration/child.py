@@ -76,11 +76,10 @@ class _Progress:
     def obituary(self, kind: str, how: str, tail: Sequence[str]) -> Report:
         """The report of a child that wrote none: all its stages made is `exported`, anything less is `failed`."""
         made_all = self.stage == VERIFICATION
-        last_words = "\n".join(list(tail)[-_TAIL_SHOWN:])
         error = ErrorReport(
             stage=self.stage,
             type=kind,
-            message=f"the export's process {how}" + (f"; the last it wrote:\n{last_words}" if last_words else ""),
+            message=f"the export's process {how}" + _last_words(tail),
             next=_HINTS.get(kind, f"`zooport export {self.model} --backend {self.backend}` runs it alone"),
         )
         return Report(
@@ -133,6 +132,15 @@ def run_chain(
     if progress.report is None:
         remember(Path(request["home"]), report)
     yield report
+
+
+def _last_words(tail: Sequence[str]) -> str:
+    """The end of what a child wrote, its most telling line first: an error that it named, or simply the last."""
+    lines = [line for line in tail if line.strip()]
+    if not lines:
+        return ""
+    telling = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
+    return "\n".join([f": {telling.strip()}", *lines[-_TAIL_SHOWN:]])
 
 
 def _send(process: "subprocess.Popen[bytes]", request: Mapping[str, Any]) -> None:

@@ -69,8 +69,8 @@ def run_demo(runner: ChildRunner | None = None) -> int:
         finally:
             view.stop()
         console.print(_outcomes(rows))
-        for row in rows:
-            console.print(f"  {escape(row.report.artifact or '-')}")
+        for artifact in (row.report.artifact for row in rows if row.report.artifact):
+            console.print(f"  {escape(artifact)}")
         console.print(f"\n`make ui` shows them as Dagster assets; Dagster's own log is in {escape(str(log))}")
     return 0 if all(row.report.outcome == "verified" for row in rows) else 1
 
