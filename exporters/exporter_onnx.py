@@ -10,13 +10,17 @@ A program is decomposed once. Weights are inputs of the graph until the last sta
 there they become initializers that point into a safetensors file.
 """
 
+import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnxscript import opset18 as op
+from onnxscript.function_libs.torch_lib.tensor_typing import TFloat, TInt, TTensor
 from torch import nn
+from torch.fx import GraphModule, Node
 
 from exporters import onnx_pieces
 from exporters.configs import NATIVE_OPSET, OnnxConfig
@@ -26,7 +30,16 @@ from exporters.exporter_dynamo import DynamoExporter
 from exporters.onnx_optimize import optimize
 from exporters.onnx_stage import OnnxStage
 from exporters.stages import ProgramStage, operator_histogram, running
-from exporters.utils import REGISTRY, Registration, apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, current_observation
+from exporters.utils import (
+    REGISTRY,
+    Registration,
+    apply_fx_node_fixes,
+    apply_fx_program_fixes,
+    apply_patches,
+    current_observation,
+    register_fx_node_fix,
+    target_name,
+)
 
 IrFix = Callable[[ir.Model], int]
 
@@ -116,27 +129,85 @@ def _native_opset(config: OnnxConfig) -> int:
 # ── Stage 3: FX node fixes ────────────────────────────────────────────────────
 
 
+@register_fx_node_fix("onnx", operators=["aten._is_all_true.default", "aten._local_scalar_dense.default", "torch.sym_ite"])
+def _fix_dead_assertion(graph_module: GraphModule, node: Node) -> bool:
+    """Remove what only fed an assertion, once the assertion is gone.
+
+    Why: `aten._is_all_true` has no ONNX translation, and an `item` counts as an effect, so nobody else removes a dead one.
+    Cost: the condition is checked no longer; nothing of a graph in ONNX could.
+    Upstream: not filed.
+    Seen in: LlavaForConditionalGeneration, Idefics3ForConditionalGeneration
+    """
+    dead = [node]
+    for user in dead:
+        # everything downstream must be plain arithmetic on the condition, ending nowhere
+        if user.op != "call_function" or (user is not node and user.is_impure() and target_name(user) not in _READS_A_SCALAR):
+            return False
+        dead.extend(later for later in user.users if later not in dead)
+    for later in reversed(list(graph_module.graph.nodes)):
+        if later in dead:
+            graph_module.graph.erase_node(later)
+    return True
+
+
+_READS_A_SCALAR = {"aten._local_scalar_dense.default", "aten.item.default"}
+
+
+@register_fx_node_fix("onnx", operators=["aten.split.Tensor"])
+def _fix_symbolic_split(graph_module: GraphModule, node: Node) -> bool:
+    """Cut with slices where the size of the pieces isn't a number.
+
+    Why: it becomes `SplitToSequence`, on which onnxscript's constant folding stops: `'NoneType' object has no attribute 'ndim'`.
+    Upstream: https://github.com/microsoft/onnxscript/issues/2543 is its sibling with a list of sizes; for one size not filed.
+    Seen in: cases/case_20.py
+    Operators: Slice
+    """
+    tensor, size, *rest = node.args
+    pieces = list(node.users)
+    if not isinstance(size, Node) or any(piece.target is not operator.getitem for piece in pieces):
+        return False
+    dim = rest[0] if rest else node.kwargs.get("dim", 0)
+    graph = graph_module.graph
+    bounds: list[Any] = [0, size]
+    with graph.inserting_before(node):
+        for _ in node.meta["val"][1:]:
+            last = bounds[-1]
+            bound = graph.call_function(operator.add, (last, size))
+            bound.meta["val"] = last.meta["val"] + size.meta["val"]
+            bounds.append(bound)
+    for piece in pieces:
+        index = piece.args[1]
+        with graph.inserting_before(piece):
+            cut = graph.call_function(torch.ops.aten.slice.Tensor, (tensor, dim, bounds[index], bounds[index + 1]))  # type: ignore[index, operator]
+        cut.meta.update(piece.meta)
+        piece.replace_all_uses_with(cut)
+        graph.erase_node(piece)
+    graph.erase_node(node)
+    for bound in reversed(bounds[2:]):
+        if not bound.users:
+            graph.erase_node(bound)
+    return True
+
+
 # ── Stage 4: ONNX translations ────────────────────────────────────────────────
 
 
-def _aten_grouped_mm(
-    self: ir.Value, mat2: ir.Value, offs: ir.Value | None = None, bias: ir.Value | None = None, out_dtype: int | None = None
-) -> ir.Value:
+def _aten_grouped_mm(self: TFloat, mat2: TFloat, offs: TInt | None = None, bias: TFloat | None = None, out_dtype: int = -1) -> TFloat:
     """Multiply each group of rows with its own matrix: one slice and one `MatMul` a group, joined again.
 
     Rows behind the last offset are zero, as transformers' CPU fallback leaves them (torch leaves them unset).
 
-    Why: torchlib translates `_grouped_mm` without offsets only; `transformers::grouped_mm_fallback` is a custom operator that it doesn't know.
-    Cost: three nodes a group; no row is multiplied with a matrix that isn't its own.
-    Upstream: not filed.
+    Why: torchlib translates `_grouped_mm` without offsets only, and doesn't know the custom `transformers::grouped_mm_fallback`.
+    Cost: four nodes a group; no row is multiplied with a matrix that isn't its own.
+    Upstream: https://github.com/microsoft/onnxscript/issues/2795, closed with the form without offsets.
     Seen in: MixtralForCausalLM
     Operators: Slice, MatMul, Concat
     """
-    if offs is None or len(self.shape) != 2 or len(mat2.shape) != 3 or bias is not None:  # type: ignore[arg-type]
-        raise NotImplementedError("a grouped_mm other than (rows, k) x (groups, k, n) with offsets and without bias has no translation")
-    groups = mat2.shape[0]  # type: ignore[index]
+    if offs is None or len(self.shape) != 2 or len(mat2.shape) != 3 or bias is not None:
+        raise NotImplementedError("grouped_mm other than (rows, k) x (groups, k, n) with offsets and without bias")
+    groups = mat2.shape[0]
     if not isinstance(groups, int):
-        raise NotImplementedError("a grouped_mm over a dynamic number of groups has no translation")
+        raise NotImplementedError("grouped_mm over a dynamic number of groups")
     ends = op.Cast(offs, to=ir.DataType.INT64)
     products, start = [], op.Constant(value_ints=[0])
     for group in range(groups):
@@ -148,12 +219,95 @@ def _aten_grouped_mm(
     empty = op.Concat(rest, op.Shape(mat2, start=2, end=3), axis=0)
     products.append(op.Expand(op.CastLike(op.Constant(value_float=0.0), self), empty))
     product = op.Concat(*products, axis=0)
-    return product if out_dtype in (None, -1) else op.Cast(product, to=out_dtype)
+    return product if out_dtype == -1 else op.Cast(product, to=out_dtype)
+
+
+def _aten_scaled_dot_product_attention(
+    query: TFloat,
+    key: TFloat,
+    value: TFloat,
+    attn_mask: TTensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> TFloat:
+    """Attend as torchlib does, then zero the rows that may attend to nothing.
+
+    Why: such a row is zero in torch; torchlib gives the mean of the values for a boolean mask, NaN for one of -inf.
+    Cost: one `Where` on the output; the reduction of a mask that all layers share is done once.
+    Upstream: https://github.com/microsoft/onnxscript/pull/2479 meant to mend the boolean case.
+    Seen in: cases/case_64.py, every left-padded batch of a decoder
+    Operators: ReduceMax, Where
+    """
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
+
+    attended = aten_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if attn_mask is None:
+        return attended
+    boolean = attn_mask.dtype == ir.DataType.BOOL
+    weights = op.Cast(attn_mask, to=query.dtype) if boolean else attn_mask
+    best = op.ReduceMax(weights, op.Constant(value_ints=[-1]), keepdims=1)
+    nothing = op.CastLike(op.Constant(value_float=0.0 if boolean else -math.inf), weights)
+    return op.Where(op.Equal(best, nothing), op.CastLike(op.Constant(value_float=0.0), attended), attended)
+
+
+def _aten_scatter_reduce(self: TTensor, dim: int, index: TInt, src: TTensor, reduce: str, include_self: bool = True) -> TTensor:
+    """Divide the sum by the count for `mean`; everything else as torchlib does it.
+
+    Why: torchlib translates `mean` as an assignment, which keeps the last value: wrong without a word.
+    Upstream: https://github.com/onnx/onnx/issues/5100 asks for the reduction, https://github.com/pytorch/pytorch/issues/147617 reports it.
+    Seen in: cases/case_21.py
+    Operators: ScatterElements, Div
+    """
+    from onnxscript.function_libs.torch_lib.ops.core import aten_scatter_reduce
+
+    if reduce != "mean":
+        return aten_scatter_reduce(self, dim, index, src, reduce, include_self)
+    scalar = len(self.shape) == 0
+    if scalar:
+        line = op.Constant(value_ints=[-1])
+        self, index, src = op.Reshape(self, line), op.Reshape(index, line), op.Reshape(src, line)
+    one, zero = op.CastLike(op.Constant(value_int=1), self), op.CastLike(op.Constant(value_int=0), self)
+    ones, zeros = op.Expand(one, op.Shape(index)), op.Expand(zero, op.Shape(index))
+    start = self if include_self else op.ScatterElements(self, index, zeros, axis=dim)
+    # torch allows a source larger than the index
+    origin = op.Expand(op.Constant(value_ints=[0]), op.Shape(op.Shape(index)))
+    total = op.ScatterElements(start, index, op.Slice(src, origin, op.Shape(index)), axis=dim, reduction="add")
+    count = op.ScatterElements(op.Expand(one if include_self else zero, op.Shape(self)), index, ones, axis=dim, reduction="add")
+    count = op.Max(count, one)
+    if self.dtype.is_floating_point():
+        mean = op.Div(total, count)
+    else:
+        # torch rounds an integer mean down, `Div` towards zero
+        mean = op.Div(op.Sub(total, op.Mod(total, count)), count)
+    return op.Squeeze(mean) if scalar else mean
+
+
+def _aten_sort_stable(self: TTensor, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[TTensor, TInt]:
+    """Sort with `TopK`, which takes the lower index first among equals: a stable sort.
+
+    Why: torchlib translates `sort` without the argument `stable` only. ONNX Runtime has `TopK` for 32 and 64 bit types.
+    Upstream: https://github.com/pytorch/pytorch/issues/95613, https://github.com/microsoft/onnxscript/pull/3053
+    Seen in: cases/case_62.py
+    Operators: TopK
+    """
+    from onnxscript.function_libs.torch_lib.ops.core import aten_sort
+
+    wide = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
+    if self.dtype in wide or len(self.shape) == 0:
+        return aten_sort(self, dim, descending)
+    as_wide = op.Cast(self, to=ir.DataType.FLOAT if self.dtype.is_floating_point() else ir.DataType.INT32)
+    values, indices = aten_sort(as_wide, dim, descending)
+    return op.CastLike(values, self), indices
 
 
 # by the names of the operators: a custom one exists only once the module that defines it is imported
 _ONNX_TRANSLATION_TABLE: dict[str, Callable[..., Any]] = {
     "aten._grouped_mm.default": _aten_grouped_mm,
+    "aten.scaled_dot_product_attention.default": _aten_scaled_dot_product_attention,
+    "aten.scatter_reduce.two": _aten_scatter_reduce,
+    "aten.sort.stable": _aten_sort_stable,
     "transformers.grouped_mm_fallback.default": _aten_grouped_mm,
 }
 
@@ -162,8 +316,8 @@ def _custom_translations() -> dict[Any, Callable[..., Any]]:
     """The table by operator, without the custom ones that nobody has defined yet: no graph can hold them."""
     found = {}
     for name, function in _ONNX_TRANSLATION_TABLE.items():
-        namespace, operator, overload = name.split(".")
-        packet = getattr(getattr(torch.ops, namespace), operator, None)
+        namespace, packet_name, overload = name.split(".")
+        packet = getattr(getattr(torch.ops, namespace), packet_name, None)
         if packet is not None:
             found[getattr(packet, overload)] = function
     return found

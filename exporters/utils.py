@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -144,13 +145,19 @@ def register_fx_program_fix(scope: str) -> Callable[[FxProgramFix], FxProgramFix
 
 @dataclass
 class Observation:
-    """What workarounds did while it was the current one. Counts are calls, nodes changed, and uses."""
+    """What workarounds did while it was the current one. Counts are calls, nodes changed, and uses.
+
+    Attributes:
+        absent: patch paths whose package isn't installed, and that package.
+        unloaded: patch paths in modeling modules that nobody had imported.
+    """
 
     installed: set[str] = field(default_factory=set)
     called: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
     used: Counter[str] = field(default_factory=Counter)
     absent: dict[str, str] = field(default_factory=dict)
+    unloaded: set[str] = field(default_factory=set)
 
     @property
     def fired(self) -> list[str]:
@@ -251,6 +258,15 @@ def resolve(path: str) -> tuple[Any, str, Any]:
     return owner, parts[-1], raw
 
 
+_MODELING_MODULE = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
+
+
+def _is_unloaded(path: str) -> bool:
+    """Whether a path names a modeling module that isn't imported: no model can be of a class in it, and to import it takes time."""
+    module = _MODELING_MODULE.match(path)
+    return module is not None and module[0] not in sys.modules
+
+
 def _replacement(registration: Registration, raw: Any) -> Any:
     """What the factory makes of the original, counted, and wrapped as the original was (static or class method)."""
     wrapper = type(raw) if isinstance(raw, staticmethod | classmethod) else None
@@ -275,6 +291,8 @@ def apply_patches(backend: str, *, without: Sequence[str] = ()) -> Iterator[None
         backend: dotted backend name, or a bare scope such as `dynamo`.
         without: names of registrations (`onnx:_patch_where`) to leave out, for ablation and for canary tests.
 
+    A path in a modeling module of transformers that isn't imported is passed over.
+
     Raises:
         PatchConflict: another thread has patches installed.
         StaleWorkaround: a path's package is installed, but its attribute is gone. Nothing stays patched.
@@ -285,6 +303,9 @@ def apply_patches(backend: str, *, without: Sequence[str] = ()) -> Iterator[None
             if registration.name in without or registration in _installed.registrations:
                 continue
             for path in registration.targets:
+                if _is_unloaded(path):
+                    observation.unloaded.add(path)
+                    continue
                 try:
                     owner, name, raw = resolve(path)
                 except AbsentPackage as absent:
