@@ -1,0 +1,54 @@
+"""Decomposition for ExecuTorch: into core ATen, less what the target's partitioners want whole, and not three times over."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+Table = Mapping[Any, Callable[..., Any]]
+
+
+def with_own_graph(program: ExportedProgram) -> ExportedProgram:
+    """A program with a graph of its own and the same weights, for passes that rewrite in place."""
+    graph = copy.deepcopy(program.graph)
+    module = torch.fx.GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return program._update(module, program.graph_signature, state_dict=program.state_dict, constants=program.constants)
+
+
+def decompose(program: ExportedProgram, partitioners: Sequence[Any]) -> ExportedProgram:
+    """Decompose into what ExecuTorch's edge dialect is made of, keeping the operators that a partitioner takes whole."""
+    program = program.run_decompositions({})
+    kept = {operator for partitioner in partitioners for operator in partitioner.ops_to_not_decompose(program)[0]}
+    table = default_table()
+    return program.run_decompositions({operator: rule for operator, rule in table.items() if operator not in kept})
+
+
+def default_table() -> dict[Any, Callable[..., Any]]:
+    """ExecuTorch's own table: core ATen and what edge adds to it."""
+    from executorch.exir.tracer import _default_decomposition_table
+
+    return dict(_default_decomposition_table())
+
+
+def is_decomposed(program: ExportedProgram, table: Iterable[Any]) -> bool:
+    """Whether running the decompositions of `table` on `program` would change no operator of it.
+
+    True if it is functional already (nothing mutates or is aliased by schema, no training dialect) and calls nothing that `table` names.
+    """
+    named = table if isinstance(table, Mapping) else set(table)
+    for module in program.graph_module.modules():
+        graph = getattr(module, "graph", None)
+        if graph is None:
+            continue
+        for node in graph.nodes:
+            if node.op != "call_function":
+                continue
+            target = node.target
+            if isinstance(target, torch._ops.HigherOrderOperator):
+                continue
+            if isinstance(target, torch._ops.OpOverload) and (target._schema.is_mutable or target in named):
+                return False
+    return program.dialect != "TRAINING"

@@ -1,0 +1,333 @@
+"""ExecutorchExporter: a model to a `.pte`, in the stages E1 to E5 of the specification around `to_edge_transform_and_lower`.
+
+    prepare    1. backend preparation   device, dtype and partitioner of the target
+    trace      2. torch patches         ops that ExecuTorch or a backend doesn't take, swapped while tracing
+    decompose  4. FX program fixes      repairs that need the whole program
+               5. FX node fixes         single nodes
+    lower      3. ExecuTorch patches    ExecuTorch's internals, swapped until the program is emitted
+
+The patches of stages 2 and 3 are one registry, installed while tracing, while decomposing and until the end of `to_executorch`.
+Memory is planned for the largest sizes, so every dynamic axis is bounded when it is traced.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from exporters import executorch_bounds, executorch_decompose, executorch_stage
+from exporters.configs import ExecutorchConfig
+from exporters.errors import ExportError, MissingBackend, UnknownBackend
+from exporters.executorch_stage import ExecutorchStage
+from exporters.exported_executorch import ExportedExecutorch
+from exporters.exporter_dynamo import DynamoExporter
+from exporters.stages import ProgramStage, running
+from exporters.utils import apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, register_fx_node_fix, register_patch
+
+FAMILY = "executorch"
+
+
+class ExecutorchExporter(DynamoExporter):
+    """Exports any `nn.Module` with keyword inputs to ExecuTorch; each stage is a method that takes the stage before it."""
+
+    backend = FAMILY
+
+    def export(self, model: nn.Module, inputs: Mapping[str, Any], *, config: ExecutorchConfig | None = None) -> ExportedExecutorch:  # type: ignore[override]
+        """Prepare, trace, decompose and lower; what comes back is called like the model and runs on the ExecuTorch runtime.
+
+        Raises:
+            ExportError: a stage failed.
+            MissingBackend: the backend needs what isn't on this machine.
+        """
+        config = config or ExecutorchConfig()
+        model, inputs = self.prepare(model, inputs, config=config)
+        traced = self.trace(model, inputs, config=config)
+        decomposed = self.decompose(traced)
+        return ExportedExecutorch([traced, decomposed, self.lower(decomposed, config=config)])
+
+    def prepare(
+        self, model: nn.Module, inputs: Mapping[str, Any], *, config: ExecutorchConfig | None = None
+    ) -> tuple[nn.Module, dict[str, Any]]:
+        """The model and its inputs on the target's device and in its dtype; the caller's own objects where they are there already.
+
+        Raises:
+            UnknownBackend, MissingBackend: there is no such backend, or not on this machine.
+        """
+        return target_of((config or ExecutorchConfig()).backend).place(model, inputs)
+
+    def trace(self, model: nn.Module, inputs: Mapping[str, Any], *, config: ExecutorchConfig, backend: str = "") -> ProgramStage:  # type: ignore[override]
+        """The traced program, its dynamic axes bounded, with the patches of stages 2 and 3 installed while tracing."""
+        traced = super().trace(model, inputs, config=config, backend=backend or f"{FAMILY}.{config.backend}")
+        traced.details["bounds"] = executorch_bounds.bound_axes(traced.program, config.max_size)
+        return traced
+
+    def decompose(self, traced: ProgramStage) -> ProgramStage:
+        """The program in core ATen, less the operators that the target's partitioners take whole, and its fixes applied."""
+        backend = traced.backend
+        partitioners = target_of(backend.partition(".")[2]).partitioners()
+        with running("decomposed_graph", backend, traced.model) as seen, torch.no_grad(), apply_patches(backend):
+            program = _fixed(executorch_decompose.with_own_graph(traced.program), backend)
+            program = executorch_decompose.decompose(program, partitioners)
+            apply_fx_node_fixes(backend, program.graph_module)
+        return ProgramStage("decomposed_graph", backend, traced.model, program, traced.signature, seen)
+
+    def lower(self, stage: ProgramStage, *, config: ExecutorchConfig | None = None) -> ExecutorchStage:
+        """Delegate, plan memory and emit.
+
+        Args:
+            stage: a decomposed graph, or a traced program: then what `decompose` does happens on the way.
+
+        Raises:
+            ExportError: lowering failed, or the installed runtime lacks a kernel that the program calls.
+        """
+        from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
+
+        backend = stage.backend
+        target = target_of(config.backend if config else backend.partition(".")[2])
+        with running("pte", backend, stage.model) as seen, torch.no_grad(), apply_patches(backend):
+            program = executorch_decompose.with_own_graph(stage.program)
+            if stage.stage != "decomposed_graph":
+                program = _fixed(program, backend)
+            # the verifier refuses operators outside core ATen for which there are kernels
+            edge = to_edge_transform_and_lower(
+                program, partitioner=target.partitioners() or None, compile_config=EdgeCompileConfig(_check_ir_validity=False)
+            )
+            delegated, left, delegates = executorch_stage.delegation(edge)
+            manager = edge.to_executorch(ExecutorchBackendConfig())
+            if target.checks_kernels:
+                _refuse_missing_kernels(manager, backend, stage.model)
+        planned = executorch_stage.planned_bytes(manager)
+        details = {
+            "planned_bytes": sum(planned.values()),
+            "methods": sorted(planned),
+            "delegates": delegates,
+            "delegated_operators": delegated.total(),
+            "not_delegated_operators": left.total(),
+            "delegated": dict(delegated.most_common()),
+            "not_delegated": dict(left.most_common()),
+        }
+        return ExecutorchStage("pte", backend, stage.model, manager, stage.signature, dict((delegated + left).most_common()), seen, details)
+
+
+def _fixed(program: torch.export.ExportedProgram, backend: str) -> torch.export.ExportedProgram:
+    program = apply_fx_program_fixes(backend, program)
+    apply_fx_node_fixes(backend, program.graph_module)
+    return program
+
+
+def _refuse_missing_kernels(manager: Any, backend: str, model: str) -> None:
+    missing = executorch_stage.missing_kernels(manager)
+    if missing:
+        raise ExportError(
+            f"the runtime has no kernel for {', '.join(missing)}",
+            backend=backend,
+            stage="pte",
+            model=model,
+            cause_type="MissingKernel",
+            next="add a patch under 'Stage 2' of exporters/exporter_executorch.py that spells it with operators that have one",
+        )
+
+
+# ── Stage 1: Backend preparation ──────────────────────────────────────────────
+# `prepare_for_<name>` says what a target needs; registering one more in `_BACKEND_PREPARE` adds a backend.
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is lowered for.
+
+    Attributes:
+        partitioners: makes the partitioners, new for every program; none where kernels run everything.
+        device, dtype: where the model has to be, and in what; None leaves its dtype.
+        checks_kernels: whether the runtime installed here is the one that will run the program.
+    """
+
+    partitioners: Callable[[], list[Any]]
+    device: str = "cpu"
+    dtype: torch.dtype | None = None
+    checks_kernels: bool = True
+
+    def place(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+        """The model and the inputs as the target needs them; copies if anything has to change."""
+        from copy import deepcopy
+
+        from torch.utils import _pytree as pytree
+
+        from exporters import pytrees
+
+        pytrees.register_all()
+
+        def placed(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+        weights = [*model.parameters(), *model.buffers()]
+        if any(placed(weight) is not weight for weight in weights):
+            model = deepcopy(model).to(self.device, self.dtype)
+        return model, pytree.tree_map_only(torch.Tensor, placed, dict(inputs))
+
+
+def prepare_for_xnnpack() -> Target:
+    """XNNPACK on the CPU, and portable kernels for what it doesn't take. Weights keep their dtype."""
+
+    def partitioners() -> list[Any]:
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+        return [XnnpackPartitioner()]
+
+    return Target(partitioners)
+
+
+def prepare_for_portable() -> Target:
+    """Portable kernels alone: nothing is delegated."""
+    return Target(list)
+
+
+def prepare_for_cuda() -> Target:
+    """CUDA by AOTInductor, in ExecuTorch's CUDA backend.
+
+    Raises:
+        MissingBackend: this machine has no CUDA device, or executorch was built without the backend.
+    """
+    if not torch.cuda.is_available():
+        built = "torch sees no CUDA device" if torch.backends.cuda.is_built() else f"torch {torch.__version__} is built without CUDA"
+        raise MissingBackend(f"executorch.cuda: {built}", next="export on a machine with an NVIDIA GPU and a CUDA build of torch")
+    try:
+        from executorch.backends.cuda.cuda_backend import CudaBackend
+        from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
+    except ImportError as error:
+        raise MissingBackend(f"executorch.cuda: {error}", next="install an executorch that has the CUDA backend") from error
+
+    def partitioners() -> list[Any]:
+        return [CudaPartitioner([CudaBackend.generate_method_name_compile_spec("forward")])]
+
+    return Target(partitioners, device="cuda", dtype=torch.bfloat16, checks_kernels=False)
+
+
+_BACKEND_PREPARE: dict[str, Callable[[], Target]] = {
+    "xnnpack": prepare_for_xnnpack,
+    "portable": prepare_for_portable,
+    "cuda": prepare_for_cuda,
+}
+
+
+def target_of(backend: str) -> Target:
+    """The target called `backend` (`xnnpack`).
+
+    Raises:
+        UnknownBackend: no `prepare_for_<backend>` is registered.
+        MissingBackend: what it needs isn't on this machine.
+    """
+    if backend not in _BACKEND_PREPARE:
+        raise UnknownBackend(f"no ExecuTorch backend called {backend!r}", next=f"the backends are {', '.join(_BACKEND_PREPARE)}")
+    return _BACKEND_PREPARE[backend]()
+
+
+# ── Stage 2: Torch patches ────────────────────────────────────────────────────
+
+
+@register_patch(FAMILY, "transformers.integrations.moe.ExpertsInterface.get_interface")
+def _patch_experts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Run every expert on every token, and add up what the router chose.
+
+    Why: the other ways need kernels that ExecuTorch doesn't have (`sort`, `histc`, a grouped matrix multiplication), or copy an expert's
+        weights for every token.
+    Cost: experts / chosen experts times the arithmetic, all of it in one batched multiplication a layer.
+    Upstream: not filed.
+    Seen in: MixtralForCausalLM
+    """
+
+    def patch(self: Any, experts_implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:
+        return dense_experts_forward
+
+    return patch
+
+
+def dense_experts_forward(module: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+    """What the experts of a transformers mixture return, with nothing that depends on who was chosen but a mask.
+
+    Args:
+        module: an experts module with stacked weights, decorated with transformers' `use_experts_implementation`.
+        hidden_states: (tokens, hidden).
+        top_k_index: (tokens, choices), integers; one beyond the last expert means none.
+        top_k_weights: (tokens, choices).
+
+    Returns:
+        (tokens, hidden), in the dtype of `hidden_states`.
+    """
+    experts = torch.arange(module.num_experts, device=top_k_index.device)
+    chosen = top_k_index[..., None] == experts  # (tokens, choices, experts)
+    weights = torch.where(chosen, top_k_weights[..., None], 0).sum(1).t()[..., None]  # (experts, tokens, 1)
+
+    def project(values: torch.Tensor, name: str) -> torch.Tensor:
+        matrix = getattr(module, name)
+        result = torch.bmm(values.to(matrix.dtype), matrix if module.is_transposed else matrix.transpose(1, 2))
+        return result + getattr(module, f"{name}_bias")[:, None] if module.has_bias else result
+
+    inner = project(hidden_states[None].expand(module.num_experts, -1, -1), "gate_up_proj" if module.has_gate else "up_proj")
+    inner = module._apply_gate(inner) if module.has_gate else module.act_fn(inner)
+    outer = project(inner, "down_proj")
+    if module.has_post_expert_norm:
+        outer = module.post_expert_norm(outer)
+    # a token that wasn't routed to an expert gets nothing of it, not even the NaN of an output that overflowed
+    outer = torch.where(chosen.any(1).t()[..., None], outer * weights, 0)
+    return outer.sum(0).to(hidden_states.dtype)
+
+
+# ── Stage 3: ExecuTorch patches ───────────────────────────────────────────────
+
+
+@register_patch(
+    f"{FAMILY}.xnnpack",
+    "executorch.backends.xnnpack.partition.config.generic_node_configs.UnsqueezeCopyConfig.check_constraints",
+    "executorch.backends.xnnpack.partition.config.gemm_configs.ConvolutionConfig.check_constraints",
+)
+def _patch_reshape_constraints(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Leave to kernels what XNNPACK would need a reshape with two dynamic dimensions for.
+
+    Why: `unsqueeze` and one-dimensional convolutions (which go through one) become XNNPACK's static reshape, whose visitor raises if more
+        than one dimension is dynamic, after the partitioner has taken them.
+    Upstream: not filed.
+    Seen in: Wav2Vec2ForCTC, DetrForObjectDetection
+    """
+
+    def patch(self: Any, node: torch.fx.Node, program: Any) -> bool:
+        return original(self, node, program) and not _reshapes_two_dynamic_dims(node)
+
+    return patch
+
+
+def _reshapes_two_dynamic_dims(node: torch.fx.Node) -> bool:
+    is_convolution = "convolution" in str(node.target)
+    if is_convolution and len(node.args[3]) != 1:  # type: ignore[arg-type]  # the stride, a list of one int a spatial dimension
+        return False
+    tensors = [node.meta["val"], node.args[0].meta["val"]] if is_convolution else [node.meta["val"]]  # type: ignore[union-attr]
+    return any(sum(not isinstance(size, int) for size in tensor.shape) > 1 for tensor in tensors)
+
+
+# ── Stage 4: FX program fixes ─────────────────────────────────────────────────
+
+
+# ── Stage 5: FX node fixes ────────────────────────────────────────────────────
+
+# operators that only look at a tensor differently
+_VIEWS = {"aten.transpose.int", "aten.permute.default", "aten.view.default", "aten.unsqueeze.default", "aten.squeeze.dim"}
+
+
+@register_fx_node_fix(FAMILY, operators=("aten.view.default",))
+def _fix_view_of_attention(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Make a `view` of an attention's result a `reshape`, which copies where it has to.
+
+    Why: on a CPU the fused attention returns another memory layout than its decomposition. A `contiguous()` that was a no-op for the one is
+        not in the trace, and the `view` behind it is impossible for the other.
+    Upstream: pytorch/pytorch#136543.
+    Seen in: GPT2LMHeadModel
+    """
+    source: Any = node.args[0]
+    while isinstance(source, torch.fx.Node) and str(source.target) in _VIEWS:
+        source = source.args[0]
+    if str(getattr(source, "target", "")) != "aten.scaled_dot_product_attention.default":
+        return False
+    node.target = torch.ops.aten.reshape.default
+    return True
