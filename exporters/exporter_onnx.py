@@ -27,6 +27,7 @@ from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import ExportError
 from exporters.exported_onnx import ExportedOnnx
 from exporters.exporter_dynamo import DynamoExporter
+from exporters.onnx_kernels import missing_kernels
 from exporters.onnx_optimize import optimize
 from exporters.onnx_stage import OnnxStage
 from exporters.stages import ProgramStage, operator_histogram, running
@@ -93,7 +94,7 @@ class OnnxExporter(DynamoExporter):
         """Optimize, give inputs and outputs their names, convert to an older opset if asked, and apply the IR fixes.
 
         Raises:
-            ExportError: the opset that was asked for can't be had for this graph.
+            ExportError: the opset that was asked for can't be had for this graph, or ONNX Runtime has no kernel for a node.
         """
         config = config or OnnxConfig()
         with running("ir_fixed_model", "onnx", lowered.model) as seen:
@@ -115,6 +116,15 @@ class OnnxExporter(DynamoExporter):
                     stage="ir_fixed_model",
                     model=lowered.model,
                     next=f"ask for opset {version}, or leave it at the default",
+                )
+            missing = missing_kernels(model)
+            if missing:
+                raise ExportError(
+                    f"ONNX Runtime has no CPU kernel for {', '.join(missing[:5])}" + f" and {len(missing) - 5} more" * (len(missing) > 5),
+                    backend="onnx",
+                    stage="ir_fixed_model",
+                    model=lowered.model,
+                    next="convert the model to float32 before its export",
                 )
         return OnnxStage("ir_fixed_model", lowered.model, model, lowered.signature, seen)
 

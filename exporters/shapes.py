@@ -87,7 +87,7 @@ def varying(
                     f"{axis_name} is bounded by {high}, but an input set has {max(sizes)}", next=f"allow {axis_name} at least {max(sizes)}"
                 )
             found.append(VaryingAxis(name, index, axis_name, low, high))
-            hints[index] = Dim.AUTO(min=low, max=high) if high is not None else Dim.AUTO(min=low)
+            hints[index] = Dim.DYNAMIC(min=low, max=high) if high is not None else Dim.DYNAMIC(min=low)
         if hints:
             collection[row[0]] = hints
     return Shapes(_as_tree(collection, tensors), tuple(found))

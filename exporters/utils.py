@@ -302,6 +302,7 @@ def apply_patches(backend: str, *, without: Sequence[str] = ()) -> Iterator[None
         for registration in REGISTRY.select("patch", scopes_of(backend)):
             if registration.name in without or registration in _installed.registrations:
                 continue
+            patched = False
             for path in registration.targets:
                 if _is_unloaded(path):
                     observation.unloaded.add(path)
@@ -316,6 +317,9 @@ def apply_patches(backend: str, *, without: Sequence[str] = ()) -> Iterator[None
                 inherited = inspect.isclass(owner) and name not in vars(owner)
                 stack.callback(delattr, owner, name) if inherited else stack.callback(setattr, owner, name, raw)
                 setattr(owner, name, replacement)
+                patched = True
+            if not patched:
+                continue
             _installed.registrations.append(registration)
             stack.callback(_installed.registrations.remove, registration)
             observation.installed.add(registration.name)
