@@ -5,7 +5,6 @@ Bytes depend on the graph alone: node metadata that names memory or folders of t
 """
 
 import json
-import logging
 import re
 import site
 import sys
@@ -17,6 +16,7 @@ import onnx_ir as ir
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import load_pt2
 
 from exporters import pytrees
 from exporters.onnx_stage import OnnxStage
@@ -37,7 +37,7 @@ def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str
     program = stage.program
     # the record of the samples would hold their values; the signature says what a call looks like
     stripped = program._update(
-        program.graph_module, program.graph_signature, state_dict=_fake(program.state_dict), constants=program.constants
+        program.graph_module, program.graph_signature, state_dict=_stripped(program.state_dict), constants=program.constants
     )
     stripped._example_inputs = None
     with _portable_metadata(stripped):
@@ -48,8 +48,8 @@ def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str
 def load_program(folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> ProgramStage:
     """Read what `save_program` wrote, with `state` as parameters and buffers; without it they are fake: shapes, no memory."""
     signature, header = _read_signature(folder)
-    logging.getLogger("torch.export").setLevel(logging.ERROR)
-    program = torch.export.load(folder / PROGRAM)
+    # `torch.export.load` is this, less the reason when it fails
+    program = load_pt2(str(folder / PROGRAM)).exported_programs["model"]
     _attach(program, state)
     return ProgramStage(header["stage"], header["backend"], header["model"], program, signature)
 
@@ -59,21 +59,31 @@ def read_aliases(folder: Path) -> dict[str, str]:
     return dict(json.loads((folder / SIGNATURE).read_text())["aliases"])
 
 
-def _fake(state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Tensors of the same shapes and dtypes without memory, which serialize to nothing."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    return {name: tensor if torch._subclasses.fake_tensor.is_fake(tensor) else mode.from_tensor(tensor) for name, tensor in state.items()}
+def _stripped(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of the same shapes and dtypes that all show the one element of a storage for their dtype: a few bytes when saved.
+
+    Fake tensors would save as nothing, but share one record whose size torch takes from an arbitrary one of them: loading then fails.
+    """
+    elements: dict[torch.dtype, torch.Tensor] = {}
+    stripped: dict[str, torch.Tensor] = {}
+    for name, tensor in state.items():
+        element = elements.setdefault(tensor.dtype, torch.zeros(1, dtype=tensor.dtype))
+        view = element[0].expand(tensor.shape)
+        stripped[name] = torch.nn.Parameter(view, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else view
+    return stripped
 
 
 def _attach(program: ExportedProgram, state: Mapping[str, torch.Tensor] | None) -> None:
-    """Give a loaded program its weights: every stripped one of them shares a single record until then."""
+    """Give a loaded program its weights, or fake ones."""
     own = program._state_dict
-    if state is None:
-        own.update(_fake(own))
-        return
-    for name in own:
-        tensor = state[name]
-        own[name] = torch.nn.Parameter(tensor, requires_grad=False) if isinstance(own[name], torch.nn.Parameter) else tensor
+    mode = FakeTensorMode()
+    for name, placeholder in own.items():
+        if state is not None:
+            tensor = state[name]
+        else:
+            with mode:
+                tensor = torch.empty(placeholder.shape, dtype=placeholder.dtype)
+        own[name] = torch.nn.Parameter(tensor, requires_grad=False) if isinstance(placeholder, torch.nn.Parameter) else tensor
 
 
 _TRACEBACK_FILE = re.compile(r'File "([^"]+)"')

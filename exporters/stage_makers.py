@@ -15,6 +15,7 @@ from exporters.configs import DynamoConfig, ExecutorchConfig, OnnxConfig
 from exporters.exporter_dynamo import DynamoExporter
 from exporters.shapes import Shapes, varying
 from exporters.source import Source
+from exporters.stages import running
 from exporters.weight_set import WeightSet, weight_set
 
 if TYPE_CHECKING:
@@ -80,9 +81,8 @@ class StageMaker:
         Raises:
             ExportError: the stage failed.
         """
-        if upstream is None:
-            return self._trace(folder)
-        return getattr(self, f"_{stage}")(upstream, folder)
+        with running(stage, self._backend, self._source.name.partition("@")[0]):
+            return self._trace(folder) if upstream is None else getattr(self, f"_{stage}")(upstream, folder)
 
     def _trace(self, folder: Path) -> Made:
         sample = self.sample
