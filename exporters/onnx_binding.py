@@ -13,7 +13,7 @@ WEIGHTS_FILE = "weights.safetensors"
 
 
 def bound_model(stage: OnnxStage, places: Mapping[str, tuple[str, TensorPlace]]) -> ir.Model:
-    """A copy of the graph with each weight as an external initializer; tied names point at the same bytes.
+    """A copy of the graph with each weight as an external initializer; tied ones are one initializer.
 
     Args:
         places: from a name to a file name, relative to where the graph will lie, and the place in that file.
@@ -23,12 +23,18 @@ def bound_model(stage: OnnxStage, places: Mapping[str, tuple[str, TensorPlace]])
     """
     model = stage.model_ir.clone()
     graph = model.graph
+    bound: dict[tuple[str, int, int, tuple[int, ...]], ir.Value] = {}
     for value in list(graph.inputs[len(stage.signature.graph_inputs) :]):
         name = value.name or ""
         if name not in places:
             raise ExportError(f"the weights have no tensor called {name}", backend="onnx", stage=stage.stage, model=stage.model)
         location, place = places[name]
         graph.inputs.remove(value)
+        # ONNX Runtime loads each initializer apart: tied weights are one, under the name that comes first
+        first = bound.setdefault((location, place.offset, place.length, tuple(place.shape)), value)
+        if first is not value and first.dtype == value.dtype:
+            value.replace_all_uses_with(first)
+            continue
         value.const_value = ir.ExternalTensor(
             location, place.offset, place.length, value.dtype or ir.DataType.FLOAT, shape=ir.Shape(place.shape), name=name
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.export.dynamic_shapes import _IntWrapper  # what torch.export puts in an integer leaf's place
 from torch.utils import _pytree as pytree
 
 # Python counters that change from call to call: leaves, so that they neither freeze a tree spec nor hide in it.
@@ -49,7 +50,7 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
     if isinstance(value, torch.Tensor) and name.startswith("_") and value.dim() == 0 and not torch._subclasses.fake_tensor.is_fake(value):
         # a private scalar tensor is a constant that was put on the device early (a sliding window's size)
         return {"scalar": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
-    if isinstance(value, torch.Tensor | torch.SymInt) or (name in _COUNTERS and isinstance(value, int)):
+    if isinstance(value, torch.Tensor | torch.SymInt) or (name in _COUNTERS and isinstance(value, int | _IntWrapper)):
         leaves.append((path, value))
         return {"leaf": len(leaves) - 1}
     if value is None or isinstance(value, bool | int | float | str):
