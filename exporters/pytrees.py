@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export.dynamic_shapes import _IntWrapper  # what torch.export puts in an integer leaf's place
 from torch.utils import _pytree as pytree
 
@@ -49,7 +50,9 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
     name = path.rpartition(".")[2]
     if isinstance(value, torch.Tensor) and name.startswith("_") and value.dim() == 0 and not torch._subclasses.fake_tensor.is_fake(value):
         # a private scalar tensor is a constant that was put on the device early (a sliding window's size)
-        return {"scalar": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
+        with unset_fake_temporarily():  # in a trace, the item of a tensor is a symbol
+            number = value.item()
+        return {"scalar": number, "dtype": str(value.dtype).removeprefix("torch.")}
     if isinstance(value, torch.Tensor | torch.SymInt) or (name in _COUNTERS and isinstance(value, int | _IntWrapper)):
         leaves.append((path, value))
         return {"leaf": len(leaves) - 1}
@@ -85,7 +88,8 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
     """The inverse of `_flatten_to_context`."""
     match context:
         case {"scalar": value, "dtype": dtype}:
-            return torch.tensor(value, dtype=getattr(torch, dtype))
+            with unset_fake_temporarily():
+                return torch.tensor(value, dtype=getattr(torch, dtype))
         case {"leaf": index}:
             return leaves[index]
         case {"value": value}:
