@@ -4,16 +4,19 @@ No stage holds weights. A program is saved with its parameters' shapes and dtype
 Bytes depend on the graph alone: node metadata that names memory or folders of this machine is left out or made relative.
 """
 
+import contextlib
 import json
+import math
 import re
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch._export.serde import serialize
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import load_pt2
@@ -40,7 +43,7 @@ def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str
         program.graph_module, program.graph_signature, state_dict=_stripped(program.state_dict), constants=program.constants
     )
     stripped._example_inputs = None
-    with _portable_metadata(stripped):
+    with _portable_metadata(stripped), _rounding_serializes():
         torch.export.save(stripped, folder / PROGRAM)
     _write_signature(stage.signature, folder, stage=stage.stage, backend=stage.backend, model=stage.model, aliases=dict(aliases))
 
@@ -49,7 +52,8 @@ def load_program(folder: Path, state: Mapping[str, torch.Tensor] | None = None) 
     """Read what `save_program` wrote, with `state` as parameters and buffers; without it they are fake: shapes, no memory."""
     signature, header = _read_signature(folder)
     # `torch.export.load` is this, less the reason when it fails
-    program = load_pt2(str(folder / PROGRAM)).exported_programs["model"]
+    with _rounding_serializes():
+        program = load_pt2(str(folder / PROGRAM)).exported_programs["model"]
     _attach(program, state)
     return ProgramStage(header["stage"], header["backend"], header["model"], program, signature)
 
@@ -114,6 +118,20 @@ class _portable_metadata:
         for node, meta in self._kept:
             node.meta.clear()
             node.meta.update(meta)
+
+
+@contextlib.contextmanager
+def _rounding_serializes() -> Iterator[None]:
+    """For the block, let torch's serializer take `math.ceil` and `math.floor` of a symbolic size (NLLB-MoE's expert capacity).
+
+    The verifier of exported programs allows both since pytorch/pytorch#113982, the serializer's own list was never extended (torch 2.13.0).
+    """
+    missing = {math.ceil, math.floor} - serialize._SYM_OPS
+    serialize._SYM_OPS.update(missing)
+    try:
+        yield
+    finally:
+        serialize._SYM_OPS.difference_update(missing)
 
 
 # ── ONNX graphs ───────────────────────────────────────────────────────────────
