@@ -109,7 +109,7 @@ def _run_partition(
             case Parity():
                 context.log.info(f"{key}: {event.inputs} {'equal' if event.ok else f'not equal: {event.message}'}")
     if final is not None and last.key in context.selected_asset_keys:
-        metadata = stage_metadata(final) | outcome_metadata(report)
+        metadata = outcome_metadata(report) | stage_metadata(final)
         yield materialization(last, key, digest=final.digest, metadata=metadata, instance=context.instance)
     if context.selected_asset_check_keys:
         target = latest(context.instance, last.key, key) if final is not None else None
