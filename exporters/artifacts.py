@@ -169,6 +169,6 @@ def read_signature(folder: Path) -> Signature:
     return _read_signature(folder)[0]
 
 
-def copy_signature(source: Path, folder: Path) -> None:
-    """Give a stage that has no graph of ours (`.pte`) the signature of the stage before it."""
-    (folder / SIGNATURE).write_text((source / SIGNATURE).read_text())
+def save_signature(signature: Signature, folder: Path, *, stage: str, backend: str, model: str) -> None:
+    """Write only `signature.json`, for a stage that has no graph of ours (`.pte`)."""
+    _write_signature(signature, folder, stage=stage, backend=backend, model=model, aliases={})

@@ -82,7 +82,9 @@ class _Chain:
         self._source: Source = source.resolve(request.model)
         self._home = Path(request.home)
         self._store = Store(request.store or self._home / "store")
-        self._report = Report(model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed")
+        self._report = Report(
+            model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed"
+        )
         self._maker: Any = None
         self._upstream: Path | None = None
 
@@ -99,17 +101,20 @@ class _Chain:
                     self._report.reason = f"ends after {stage}, as asked"
                     self._say(self._report)
                     return self._report
+            self._report.outcome = "exported"
+            self._report.cpu_seconds = _cpu()
+            assert self._upstream is not None
+            self._publish(self._upstream)
+            if self._request.verify:
+                self._verify(self._upstream, digest)
         except ExportError as error:
             self._report.error = ErrorReport(
-                stage=error.stage, type=error.cause_type, message=error.message, active_workarounds=list(error.active_workarounds), next=error.next
+                stage=error.stage,
+                type=error.cause_type,
+                message=error.message,
+                active_workarounds=list(error.active_workarounds),
+                next=error.next,
             )
-            return self._finish()
-        self._report.outcome = "exported"
-        self._report.cpu_seconds = _cpu()
-        assert self._upstream is not None
-        self._publish(self._upstream)
-        if self._request.verify:
-            self._verify(self._upstream, digest)
         return self._finish()
 
     # ── Stages ────────────────────────────────────────────────────────────────
@@ -227,7 +232,14 @@ class _Chain:
     def _verify(self, artifact: Path, digest: str) -> None:
         wall_cpu = _cpu() + _children_cpu()
         key = json_digest(
-            [digest, self._source.digest, self._source.weights_digest, self._request.dynamic, source.versions(source.RUNTIMES[self._family]), source.code_digest()]
+            [
+                digest,
+                self._source.digest,
+                self._source.weights_digest,
+                self._request.dynamic,
+                source.versions(source.RUNTIMES[self._family]),
+                source.code_digest(),
+            ]
         )
         reference = self._store.read_ref("verification", self._request.backend, self._source.name)
         if self._request.use_cache and reference is not None and reference.get("key") == key:
@@ -244,15 +256,18 @@ class _Chain:
         from exporters.verification import verify
 
         maker = self._get_maker()
-        result = verify(
-            maker.sample,
-            artifacts.read_signature(artifact),
-            artifact if self._family == "dynamo" else artifact / MAIN_FILE[self._family],
-            maker.weights,
-            backend=self._request.backend,
-            dynamic=self._request.dynamic,
-            on_parity=self._say,
-        )
+        from exporters.stages import running
+
+        with running("verification", self._request.backend, self._source.name):
+            result = verify(
+                maker.sample,
+                artifacts.read_signature(artifact),
+                artifact if self._family == "dynamo" else artifact / MAIN_FILE[self._family],
+                maker.weights,
+                backend=self._request.backend,
+                dynamic=self._request.dynamic,
+                on_parity=self._say,
+            )
         self._report.outcome, self._report.parity = result.outcome, result.parity
         self._report.load_seconds, self._report.error = result.load_seconds, result.error
         self._report.verify_cpu_seconds = round(_cpu() + _children_cpu() - wall_cpu, 3)
@@ -326,5 +341,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-

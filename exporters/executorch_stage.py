@@ -40,7 +40,10 @@ class ExecutorchStage:
         return self.histogram
 
     def save(self, folder: str | Path) -> Path:
-        """Write `model.pte` into an existing folder, piece by piece; its path."""
+        """Write `model.pte`, piece by piece, and `signature.json` into an existing folder; the path of the first."""
+        from exporters import artifacts
+
+        artifacts.save_signature(self.signature, Path(folder), stage=self.stage, backend=self.backend, model=self.model)
         path = Path(folder) / FILE
         with path.open("wb") as file:
             self.manager.write_to_file(file)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from exporters import artifacts, runtimes, weights
 from exporters.signature import Signature
 
 
@@ -35,20 +36,25 @@ class Exported:
         raise NotImplementedError
 
     def save(self, folder: str | Path) -> Path:
-        """Write a self-contained folder; its path."""
+        """Write a self-contained folder that `exporters.load` reads; the path of its main file."""
         raise NotImplementedError
 
 
 class ExportedDynamo(Exported):
-    """A traced model, run by torch itself."""
+    """A traced model, run by torch itself; `program` is its `ExportedProgram`."""
 
     @property
     def program(self) -> ExportedProgram:
-        return self.stages[0].program
+        program: ExportedProgram = self.stages[0].program
+        return program
 
     def run(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
-        from torch.utils import _pytree as pytree
+        return runtimes.run_program(self.program.module(), self.signature, leaves)
 
-        inputs = pytree.tree_unflatten(leaves, self.signature.input_spec)
-        with torch.no_grad():
-            return pytree.tree_leaves(self.program.module()(**inputs))
+    def save(self, folder: str | Path) -> Path:
+        """Write `program.pt2`, and `weights.safetensors` with tied weights once; the path of `program.pt2`."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        aliases = weights.write(self.program.state_dict, folder / weights.FILE)
+        artifacts.save_program(self.stages[0], folder, aliases=aliases)
+        return folder / artifacts.PROGRAM

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from exporters import onnx_binding, runtimes, weights
+from exporters import artifacts, onnx_binding, runtimes, weights
 from exporters.exported import Exported
 from exporters.onnx_stage import OnnxStage
 
@@ -34,14 +34,13 @@ class ExportedOnnx(Exported):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         read = set(self._final.weight_names)
-        file = folder / onnx_binding.WEIGHTS_FILE
+        file = folder / weights.FILE
         canonical = weights.write({name: tensor for name, tensor in self._state.items() if name in read}, file)
         places = weights.read_header(file)
-        model = onnx_binding.bound_model(
-            self._final, {name: (onnx_binding.WEIGHTS_FILE, places[stored]) for name, stored in canonical.items()}
-        )
-        onnx_binding.serialize(model, folder / "model.onnx")
-        return folder / "model.onnx"
+        model = onnx_binding.bound_model(self._final, {name: (weights.FILE, places[stored]) for name, stored in canonical.items()})
+        artifacts.save_onnx(self._final, folder, aliases=canonical)
+        onnx_binding.serialize(model, folder / artifacts.GRAPH)
+        return folder / artifacts.GRAPH
 
     def run(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         if self._session is None:

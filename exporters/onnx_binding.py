@@ -9,8 +9,6 @@ from exporters.errors import ExportError
 from exporters.onnx_stage import OnnxStage
 from exporters.weights import TensorPlace
 
-WEIGHTS_FILE = "weights.safetensors"
-
 
 def bound_model(stage: OnnxStage, places: Mapping[str, tuple[str, TensorPlace]]) -> ir.Model:
     """A copy of the graph with each weight as an external initializer; tied ones are one initializer.

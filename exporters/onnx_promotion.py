@@ -51,7 +51,7 @@ def _promote(node: Node, rule: Any) -> bool:
         return False
     node.args, node.kwargs = new_args, new_kwargs
     args, kwargs = _values(new_args), _values(new_kwargs)
-    node.target = rules.find_compatible_op_overload(node.target.overloadpacket, args, kwargs)  # type: ignore[union-attr]
+    node.target = rules.find_compatible_op_overload(node.target.overloadpacket, args, kwargs)
     node.meta["val"] = _run(node.target, args, kwargs)
     if node.meta["val"].dtype != preview.out_dtype:
         # the operator computes in the promoted type and returns another (a comparison does not get here: its result is bool)

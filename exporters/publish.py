@@ -39,7 +39,9 @@ def publish(artifact: Path, weight_files: list[Path], target: Path, *, family: s
         (aside / PROVENANCE).write_text(json.dumps(content, indent=1, sort_keys=True))
         _swap(aside, target)
     except OSError as error:
-        raise StoreError(f"can't write {target}: {error.strerror or error}", next="choose a folder you can write to, with space left") from error
+        raise StoreError(
+            f"can't write {target}: {error.strerror or error}", next="choose a folder you can write to, with space left"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target / MAIN_FILE[family]
@@ -54,7 +56,7 @@ def pack(artifact: Path, weights: "WeightSet", target: Path, *, family: str, pro
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}.pack")
     try:
         scratch.mkdir(parents=True)
-        file = scratch / "weights.safetensors"
+        file = scratch / weight_files.FILE
         if family == "onnx":
             import onnx_ir
 
@@ -75,7 +77,9 @@ def pack(artifact: Path, weights: "WeightSet", target: Path, *, family: str, pro
             weight_files.write(weights.load(), file)
         return publish(artifact, [file], target, family=family, provenance={**provenance, "packed": True})
     except OSError as error:
-        raise StoreError(f"can't write {target}: {error.strerror or error}", next="choose a folder you can write to, with space left") from error
+        raise StoreError(
+            f"can't write {target}: {error.strerror or error}", next="choose a folder you can write to, with space left"
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -17,6 +17,8 @@ from exporters.errors import MissingBackend
 if TYPE_CHECKING:
     import torch
 
+    from exporters.signature import Signature
+
 
 class OnnxRuntime:
     """A session of ONNX Runtime on the CPU.
@@ -90,19 +92,23 @@ class DynamoRuntime:
         from exporters.weight_set import WeightSet
 
         stage = artifacts.load_program(Path(path), WeightSet.from_json(weights).load())
-        self._spec = stage.signature.input_spec
         self._signature = stage.signature
         self._module = stage.program.module()
 
     def run(self, tensors: "Sequence[torch.Tensor]") -> "list[torch.Tensor]":
-        import torch
-        from torch.utils import _pytree as pytree
+        return run_program(self._module, self._signature, tensors)
 
-        given = iter(tensors)
-        leaves = [next(given) if info.in_graph else info.value for info in self._signature.inputs]
-        with torch.no_grad():
-            outputs = pytree.tree_leaves(self._module(**pytree.tree_unflatten(leaves, self._spec)))
-        return [value for value, info in zip(outputs, self._signature.outputs, strict=True) if info.in_graph]
+
+def run_program(module: Any, signature: "Signature", tensors: "Sequence[torch.Tensor]") -> "list[torch.Tensor]":
+    """Call an exported program's module with the tensors of its graph inputs; the tensors of its graph outputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    given = iter(tensors)
+    leaves = [next(given) if info.in_graph else info.value for info in signature.inputs]
+    with torch.no_grad():
+        outputs = pytree.tree_leaves(module(**pytree.tree_unflatten(leaves, signature.input_spec)))
+    return [value for value, info in zip(outputs, signature.outputs, strict=True) if info.in_graph]
 
 
 # ── A process of its own ──────────────────────────────────────────────────────

@@ -20,7 +20,8 @@ _SILENT_KEYS = {"layers"}
 
 def split_constants(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split keyword inputs into those that hold tensors, and plain values (`use_cache=False`) that the trace bakes in."""
-    tensors, constants = {}, {}
+    tensors: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for name, value in inputs.items():
         holds_tensors = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
         (tensors if holds_tensors else constants)[name] = value
@@ -35,7 +36,9 @@ def leaf_names(spec: pytree.TreeSpec, prefix: str = "", default: str = "output")
     """
     if spec.is_leaf():
         return [prefix or default]
-    if spec.type in (list, tuple):
+    # what `torch.sort` and its kind return is a tuple of a type of its own, without context
+    is_tuple = spec.type in (list, tuple) or spec.context is None
+    if is_tuple:
         keys = [str(index) for index in range(spec.num_children)]
     elif hasattr(spec.context, "leaf_paths"):
         keys = [".".join(key for key in path.split(".") if key not in _SILENT_KEYS) for path in spec.context.leaf_paths]
@@ -45,7 +48,7 @@ def leaf_names(spec: pytree.TreeSpec, prefix: str = "", default: str = "output")
         keys = [str(key) for key in context]
     names: list[str] = []
     for key, child in zip(keys, spec.children(), strict=True):
-        bare_item = not prefix and spec.type in (list, tuple)
+        bare_item = not prefix and is_tuple
         path = f"{default}_{key}" if bare_item else f"{prefix}.{key}" if prefix else key
         names.extend(leaf_names(child, path, default))
     return names

@@ -118,7 +118,6 @@ class StageMaker:
         program = artifacts.load_program(upstream, self.weights.load())
         lowered = self.exporter.lower(program, config=self._config())
         lowered.save(folder)
-        artifacts.copy_signature(upstream, folder)
         return _made(lowered, **lowered.details)
 
     # ── Configuration ─────────────────────────────────────────────────────────

@@ -7,9 +7,11 @@ An artifact's digest is the sha256 of its manifest. Nothing is ever half there: 
 one counts once its manifest, written last, is there; references are replaced whole. Two writers of the same artifact both succeed.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,9 @@ class Store:
             folder = base / uuid.uuid4().hex
             folder.mkdir()
         except OSError as error:
-            raise StoreError(f"can't write to {self.root}: {error.strerror or error}", next="set ZOOPORT_HOME to a folder you can write to") from error
+            raise StoreError(
+                f"can't write to {self.root}: {error.strerror or error}", next="set ZOOPORT_HOME to a folder you can write to"
+            ) from error
         return folder
 
     def put(self, folder: Path) -> str:
@@ -78,7 +82,9 @@ class Store:
             else:
                 self._publish_remote(folder, target)
         except OSError as error:
-            raise StoreError(f"can't write to {self.root}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere") from error
+            raise StoreError(
+                f"can't write to {self.root}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
+            ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return digest
@@ -114,10 +120,8 @@ class Store:
         if self._is_local:
             # renamed first: a reader never sees half of it
             aside = self.scratch()
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 Path(target.path).rename(aside / "discarded")
-            except FileNotFoundError:
-                pass
             shutil.rmtree(aside, ignore_errors=True)
         elif target.exists():
             target.fs.rm(target.path, recursive=True)
@@ -190,7 +194,9 @@ class Store:
         try:
             write_whole(target, json.dumps(content, sort_keys=True, indent=1))
         except OSError as error:
-            raise StoreError(f"can't write {target}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere") from error
+            raise StoreError(
+                f"can't write {target}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
+            ) from error
 
     def _ref(self, parts: tuple[str, ...]) -> UPath:
         *folders, name = parts
@@ -213,8 +219,6 @@ def write_whole(target: Path | UPath, text: str) -> None:
 
 
 def _temporary_root() -> str:
-    import tempfile
-
     folder = Path(tempfile.gettempdir()) / "zooport"
     folder.mkdir(exist_ok=True)
     return str(folder)

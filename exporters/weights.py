@@ -11,11 +11,23 @@ from safetensors.torch import save_file
 
 from exporters.errors import CheckpointError
 
+FILE = "weights.safetensors"
+
 # safetensors' dtype codes, https://github.com/huggingface/safetensors#format
 _DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
-    "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-}  # fmt: skip
+    "BF16": torch.bfloat16,
+    "BOOL": torch.bool,
+    "F16": torch.float16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
 
 
 @dataclass(frozen=True)
@@ -80,4 +92,3 @@ def write(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
         owners.add(tensor.untyped_storage().data_ptr())
     save_file(tensors, path)
     return canonical
-
