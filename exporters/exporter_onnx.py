@@ -218,6 +218,10 @@ def _aten_grouped_mm(self: TFloat, mat2: TFloat, offs: TInt | None = None, bias:
     groups = mat2.shape[0]
     if not isinstance(groups, int):
         raise NotImplementedError("grouped_mm over a dynamic number of groups")
+    dtype = self.dtype
+    if dtype == ir.DataType.BFLOAT16:
+        # ONNX Runtime has no kernel for it on the CPU; torch accumulates in float32 too
+        self, mat2 = (op.Cast(value, to=ir.DataType.FLOAT) for value in (self, mat2))
     ends = op.Cast(offs, to=ir.DataType.INT64)
     products, start = [], op.Constant(value_ints=[0])
     for group in range(groups):
@@ -228,8 +232,7 @@ def _aten_grouped_mm(self: TFloat, mat2: TFloat, offs: TInt | None = None, bias:
     rest = op.Sub(op.Shape(self, start=0, end=1), start)
     empty = op.Concat(rest, op.Shape(mat2, start=2, end=3), axis=0)
     products.append(op.Expand(op.CastLike(op.Constant(value_float=0.0), self), empty))
-    product = op.Concat(*products, axis=0)
-    return product if out_dtype == -1 else op.Cast(product, to=out_dtype)
+    return op.Cast(op.Concat(*products, axis=0), to=dtype if out_dtype == -1 else out_dtype)
 
 
 def _aten_scaled_dot_product_attention(
@@ -244,22 +247,23 @@ def _aten_scaled_dot_product_attention(
 ) -> TFloat:
     """Attend as torchlib does, then zero the rows that may attend to nothing.
 
-    Why: such a row is zero in torch; torchlib gives the mean of the values for a boolean mask, NaN for one of -inf.
-    Cost: one `Where` on the output; the reduction of a mask that all layers share is done once.
+    Why: such a row is zero in torch; torchlib gives the mean of the values for a boolean mask, NaN for one of -inf, and
+        zero for the NaN of a query behind a boolean mask.
+    Cost: one `Where` on the output (torchlib has one on the scores); the reduction of a mask that all layers share is done once.
     Upstream: https://github.com/microsoft/onnxscript/pull/2479 meant to mend the boolean case.
     Seen in: cases/case_64.py, every left-padded batch of a decoder
     Operators: ReduceMax, Where
     """
     from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
 
-    attended = aten_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if attn_mask is None:
-        return attended
-    boolean = attn_mask.dtype == ir.DataType.BOOL
-    weights = op.Cast(attn_mask, to=query.dtype) if boolean else attn_mask
-    best = op.ReduceMax(weights, op.Constant(value_ints=[-1]), keepdims=1)
-    nothing = op.CastLike(op.Constant(value_float=0.0 if boolean else -math.inf), weights)
-    return op.Where(op.Equal(best, nothing), op.CastLike(op.Constant(value_float=0.0), attended), attended)
+        return aten_scaled_dot_product_attention(query, key, value, None, dropout_p, is_causal, scale, enable_gqa)
+    zero, lowest = (op.CastLike(op.Constant(value_float=number), query) for number in (0.0, -math.inf))
+    if attn_mask.dtype == ir.DataType.BOOL:
+        attn_mask = op.Where(attn_mask, zero, lowest)
+    attended = aten_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    best = op.ReduceMax(attn_mask, op.Constant(value_ints=[-1]), keepdims=1)
+    return op.Where(op.Equal(best, lowest), zero, attended)
 
 
 def _aten_scatter_reduce(self: TTensor, dim: int, index: TInt, src: TTensor, reduce: str, include_self: bool = True) -> TTensor:
@@ -274,7 +278,10 @@ def _aten_scatter_reduce(self: TTensor, dim: int, index: TInt, src: TTensor, red
 
     if reduce != "mean":
         return aten_scatter_reduce(self, dim, index, src, reduce, include_self)
-    scalar = len(self.shape) == 0
+    scalar, dtype = len(self.shape) == 0, self.dtype
+    if dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        # ONNX Runtime adds no 16 bit floats
+        self, src = (op.Cast(value, to=ir.DataType.FLOAT) for value in (self, src))
     if scalar:
         line = op.Constant(value_ints=[-1])
         self, index, src = op.Reshape(self, line), op.Reshape(index, line), op.Reshape(src, line)
@@ -286,8 +293,8 @@ def _aten_scatter_reduce(self: TTensor, dim: int, index: TInt, src: TTensor, red
     total = op.ScatterElements(start, index, op.Slice(src, origin, op.Shape(index)), axis=dim, reduction="add")
     count = op.ScatterElements(op.Expand(one if include_self else zero, op.Shape(self)), index, ones, axis=dim, reduction="add")
     count = op.Max(count, one)
-    if self.dtype.is_floating_point():
-        mean = op.Div(total, count)
+    if dtype.is_floating_point():
+        mean = op.Cast(op.Div(total, count), to=dtype)
     else:
         # torch rounds an integer mean down, `Div` towards zero
         mean = op.Div(op.Sub(total, op.Mod(total, count)), count)
@@ -302,14 +309,15 @@ def _aten_sort_stable(self: TTensor, stable: bool | None = None, dim: int = -1, 
     Seen in: cases/case_62.py
     Operators: TopK
     """
-    from onnxscript.function_libs.torch_lib.ops.core import aten_sort
-
-    wide = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
-    if self.dtype in wide or len(self.shape) == 0:
-        return aten_sort(self, dim, descending)
-    as_wide = op.Cast(self, to=ir.DataType.FLOAT if self.dtype.is_floating_point() else ir.DataType.INT32)
-    values, indices = aten_sort(as_wide, dim, descending)
-    return op.CastLike(values, self), indices
+    if len(self.shape) == 0:
+        return op.Identity(self), op.Constant(value_int=0)
+    dtype, dim = self.dtype, dim % len(self.shape)
+    narrow = dtype not in {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
+    if narrow:
+        self = op.Cast(self, to=ir.DataType.FLOAT if dtype.is_floating_point() else ir.DataType.INT32)
+    length = op.Shape(self, start=dim, end=dim + 1)
+    values, indices = op.TopK(self, length, axis=dim, largest=descending, sorted=True)
+    return op.Cast(values, to=dtype) if narrow else values, indices
 
 
 # by the names of the operators: a custom one exists only once the module that defines it is imported

@@ -44,8 +44,8 @@ def missing_kernels(model: ir.Model) -> list[str]:
 
 def _is_runnable(node: ir.Node, opset: int) -> bool:
     """Whether a kernel takes the node's version and types."""
-    if not onnx.defs.has(node.op_type, opset, node.domain):
-        return True  # a function of the model, or a contributed operator: not in onnx's schemas
+    if node.op_type == "Constant" or not onnx.defs.has(node.op_type, opset, node.domain):
+        return True  # no computation, a function of the model, or a contributed operator: not in onnx's schemas
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     if schema.has_function or schema.has_context_dependent_function:
         return True
