@@ -1,11 +1,14 @@
 """Decomposition for ExecuTorch: into core ATen, less what the target's partitioners want whole, and not three times over."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 Table = Mapping[Any, Callable[..., Any]]
 
@@ -19,8 +22,11 @@ def with_own_graph(program: ExportedProgram) -> ExportedProgram:
 
 
 def decompose(program: ExportedProgram, partitioners: Sequence[Any]) -> ExportedProgram:
-    """Decompose into what ExecuTorch's edge dialect is made of, keeping the operators that a partitioner takes whole."""
-    program = program.run_decompositions({})
+    """Decompose into what ExecuTorch's edge dialect is made of, keeping the operators that a partitioner takes whole.
+
+    In one pass: functionalizing first, as `to_edge_transform_and_lower` does, would settle every `reshape` by the layout that the fused
+    attention has, which its decomposition in a second pass doesn't.
+    """
     kept = {operator for partitioner in partitioners for operator in partitioner.ops_to_not_decompose(program)[0]}
     table = default_table()
     return program.run_decompositions({operator: rule for operator, rule in table.items() if operator not in kept})
@@ -31,6 +37,54 @@ def default_table() -> dict[Any, Callable[..., Any]]:
     from executorch.exir.tracer import _default_decomposition_table
 
     return dict(_default_decomposition_table())
+
+
+def without_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
+    """The program without the user inputs and outputs that are constants, called with a flat tuple; None if it has none."""
+    signature = program.graph_signature
+    inputs = [spec for spec in signature.input_specs if not _is_constant(spec, InputKind.USER_INPUT)]
+    kept = [index for index, spec in enumerate(signature.output_specs) if not _is_constant(spec, OutputKind.USER_OUTPUT)]
+    dropped = {spec.arg.name for spec in signature.input_specs if _is_constant(spec, InputKind.USER_INPUT)}
+    if not dropped and len(kept) == len(signature.output_specs):
+        return None
+    program = with_own_graph(program)
+    graph = program.graph
+    output = graph.output_node()
+    output.args = (tuple(output.args[0][index] for index in kept),)  # type: ignore[index, arg-type, union-attr]
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in dropped:
+            graph.erase_node(node)
+    program.graph_module.recompile()
+    outputs = [signature.output_specs[index] for index in kept]
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=graph,
+        graph_signature=ExportGraphSignature(input_specs=inputs, output_specs=outputs),
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=_flat_call(program.module_call_graph, inputs, outputs),
+        constants=program.constants,
+        verifiers=[program.verifier],
+    )
+
+
+def _is_constant(spec: Any, kind: InputKind | OutputKind) -> bool:
+    return spec.kind is kind and isinstance(spec.arg, ConstantArgument)
+
+
+def _flat_call(calls: list[Any], inputs: list[Any], outputs: list[Any]) -> list[Any]:
+    """The module call graph with an outermost call that takes and returns flat tuples."""
+    given = sum(spec.kind is InputKind.USER_INPUT for spec in inputs)
+    returned = sum(spec.kind is OutputKind.USER_OUTPUT for spec in outputs)
+    flat = dataclasses.replace(
+        calls[0].signature,
+        inputs=[],
+        outputs=[],
+        in_spec=pytree.tree_structure((tuple(range(given)), {})),
+        out_spec=pytree.tree_structure(tuple(range(returned))),
+        forward_arg_names=None,
+    )
+    return [dataclasses.replace(calls[0], signature=flat), *calls[1:]]
 
 
 def is_decomposed(program: ExportedProgram, table: Iterable[Any]) -> bool:

@@ -16,15 +16,23 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
-from exporters import executorch_bounds, executorch_decompose, executorch_stage
+from exporters import executorch_bounds, executorch_decompose, executorch_scan, executorch_stage
 from exporters.configs import ExecutorchConfig
 from exporters.errors import ExportError, MissingBackend, UnknownBackend
 from exporters.executorch_stage import ExecutorchStage
 from exporters.exported_executorch import ExportedExecutorch
 from exporters.exporter_dynamo import DynamoExporter
 from exporters.stages import ProgramStage, running
-from exporters.utils import apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, register_fx_node_fix, register_patch
+from exporters.utils import (
+    apply_fx_node_fixes,
+    apply_fx_program_fixes,
+    apply_patches,
+    register_fx_node_fix,
+    register_fx_program_fix,
+    register_patch,
+)
 
 FAMILY = "executorch"
 
@@ -77,19 +85,19 @@ class ExecutorchExporter(DynamoExporter):
         """Delegate, plan memory and emit.
 
         Args:
-            stage: a decomposed graph, or a traced program: then what `decompose` does happens on the way.
+            stage: a decomposed graph, or a traced program, which is decomposed on the way.
 
         Raises:
             ExportError: lowering failed, or the installed runtime lacks a kernel that the program calls.
         """
         from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
 
+        if stage.stage == "traced_program":
+            stage = self.decompose(stage)
         backend = stage.backend
         target = target_of(config.backend if config else backend.partition(".")[2])
         with running("pte", backend, stage.model) as seen, torch.no_grad(), apply_patches(backend):
             program = executorch_decompose.with_own_graph(stage.program)
-            if stage.stage != "decomposed_graph":
-                program = _fixed(program, backend)
             # the verifier refuses operators outside core ATen for which there are kernels
             edge = to_edge_transform_and_lower(
                 program, partitioner=target.partitioners() or None, compile_config=EdgeCompileConfig(_check_ir_validity=False)
@@ -111,7 +119,7 @@ class ExecutorchExporter(DynamoExporter):
         return ExecutorchStage("pte", backend, stage.model, manager, stage.signature, dict((delegated + left).most_common()), seen, details)
 
 
-def _fixed(program: torch.export.ExportedProgram, backend: str) -> torch.export.ExportedProgram:
+def _fixed(program: ExportedProgram, backend: str) -> ExportedProgram:
     program = apply_fx_program_fixes(backend, program)
     apply_fx_node_fixes(backend, program.graph_module)
     return program
@@ -306,13 +314,54 @@ def _reshapes_two_dynamic_dims(node: torch.fx.Node) -> bool:
     return any(sum(not isinstance(size, int) for size in tensor.shape) > 1 for tensor in tensors)
 
 
+@register_patch(FAMILY, "executorch.exir.emit._emitter._Emitter._emit_scan")
+def _patch_emit_scan(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the carry and the stacked outputs of a `scan` take the sizes of what is copied into them.
+
+    Why: both are planned, and therefore born, at their largest sizes. The carry is filled with `copy_`, the outputs with `et_copy_index`;
+        neither resizes the other axes, so any batch but the largest stops with "invalid argument".
+    Upstream: not filed.
+    Seen in: MambaForCausalLM
+    Operators: scan
+    """
+
+    def patch(self: Any, args: Any, subemitter_binding_output_values: Any) -> Any:
+        start = len(self.chain.instructions)
+        result = original(self, args, subemitter_binding_output_values)
+        carries = {value.id for value in subemitter_binding_output_values[: len(args[1])]}
+        stacked = {value.id for value in subemitter_binding_output_values[len(args[1]) :]}
+        executorch_scan.resize_while_copying(self, start, carries, stacked)
+        return result
+
+    return patch
+
+
 # ── Stage 4: FX program fixes ─────────────────────────────────────────────────
+
+
+@register_fx_program_fix(FAMILY)
+def _fix_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
+    """Take inputs and outputs that the trace made constants (`None`, a counter in a cache) out of the program.
+
+    Why: a `.pte` hands such an output over as a value between the tensors, and demands such an input, which says nothing that the
+        signature doesn't know.
+    Upstream: not filed.
+    Seen in: LlavaForConditionalGeneration
+    """
+    return executorch_decompose.without_constant_leaves(program)
 
 
 # ── Stage 5: FX node fixes ────────────────────────────────────────────────────
 
 # operators that only look at a tensor differently
-_VIEWS = {"aten.transpose.int", "aten.permute.default", "aten.view.default", "aten.unsqueeze.default", "aten.squeeze.dim"}
+_VIEWS = {
+    "aten.reshape.default",
+    "aten.transpose.int",
+    "aten.permute.default",
+    "aten.view.default",
+    "aten.unsqueeze.default",
+    "aten.squeeze.dim",
+}
 
 
 @register_fx_node_fix(FAMILY, operators=("aten.view.default",))
