@@ -151,6 +151,9 @@ class Store:
             (target / path.name).write_bytes(path.read_bytes())
 
     def _fetch(self, target: UPath, folder: Path) -> None:
+        """Copy a remote object into the local cache; nothing, if it isn't there."""
+        if not (target / MANIFEST).exists():
+            return
         partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
         partial.mkdir(parents=True)
         for path in target.iterdir():
