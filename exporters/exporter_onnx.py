@@ -91,7 +91,7 @@ class OnnxExporter(DynamoExporter):
         return OnnxStage("lowered_onnx", decomposed.model, model, decomposed.signature, seen)
 
     def fix_ir(self, lowered: OnnxStage, *, config: OnnxConfig | None = None) -> OnnxStage:
-        """Optimize, give inputs and outputs their names, convert to an older opset if asked, and apply the IR fixes.
+        """Optimize, give inputs and outputs their names, convert to another opset if asked, and apply the IR fixes.
 
         Raises:
             ExportError: the opset that was asked for can't be had for this graph, or ONNX Runtime has no kernel for a node.
@@ -102,7 +102,7 @@ class OnnxExporter(DynamoExporter):
             if config.optimize:
                 optimize(model)
             onnx_pieces.rename_inputs_and_outputs(model, lowered.signature)
-            if config.opset < NATIVE_OPSET:
+            if config.opset != model.opset_imports.get("", 0):
                 model = onnx_pieces.convert_opset(model, config.opset)
             for fix in _IR_FIXES:
                 changed = fix(model)

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 import torch
 from onnx import version_converter
+from onnxscript import version_converter as onnxscript_converter
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.onnx._internal.exporter import _core, _fx_passes, _registration
@@ -132,11 +133,14 @@ def rename_inputs_and_outputs(model: ir.Model, signature: Signature) -> None:
 
 
 def convert_opset(model: ir.Model, opset: int) -> ir.Model:
-    """The graph in an older opset, by onnx's version converter.
+    """The graph in another opset: a newer one by onnxscript's version converter, an older one by onnx's.
 
     Raises:
         RuntimeError: the converter has no adapter for an operator; it says which.
     """
+    if opset > model.opset_imports.get("", 0):
+        onnxscript_converter.convert_version(model, target_version=opset)
+        return model
     converted = version_converter.convert_version(ir.to_proto(model), opset)
     onnx.checker.check_model(converted)
     return ir.from_proto(converted)
