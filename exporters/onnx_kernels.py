@@ -47,9 +47,9 @@ def _is_runnable(node: ir.Node, opset: int) -> bool:
     if node.op_type == "Constant" or not onnx.defs.has(node.op_type, opset, node.domain):
         return True  # no computation, a function of the model, or a contributed operator: not in onnx's schemas
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    if schema.has_function or schema.has_context_dependent_function:
-        return True
     actual = dict(_types_by_parameter(node, schema))
+    if (schema.has_function or schema.has_context_dependent_function) and "tensor(bfloat16)" not in actual.values():
+        return True  # the runtime expands it; in bfloat16 into operators that it doesn't have either
     for kernel in _kernels().get((node.domain, node.op_type), ()):
         first, last = kernel.version_range
         if first <= schema.since_version <= last and all(
