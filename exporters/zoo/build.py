@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from exporters.zoo import catalogue
+from exporters.zoo.captured import sample_of_part
+from exporters.zoo.generate import config_class_of
 from exporters.zoo.overrides import override
 from exporters.zoo.sample import Axis, Sample
 from exporters.zoo.scaling import scale_weights
@@ -28,9 +30,10 @@ def build_model(entry: catalogue.Entry) -> nn.Module:
 
     Only the one modeling module is imported. The caller's random state is not touched.
     """
-    modeling = importlib.import_module(f"transformers.models.{entry.module}.modeling_{entry.module}")
+    modeling = importlib.import_module(f"transformers.models.{entry.module}")
     model_class = getattr(modeling, entry.class_name)
-    config = tiny(model_class.config_class, override(entry.model_type).config)
+    declared = override(entry.model_type, entry.class_name)
+    config = tiny(config_class_of(model_class), declared.config, head=entry.class_name, decodes=entry.generates)
     seed = _seed(entry.class_name)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -53,5 +56,8 @@ def build(name: str) -> Sample:
         UnknownModel: with near matches, if the zoo has no such name.
     """
     entry = catalogue.entry(name)
+    declared = override(entry.model_type, entry.class_name)
+    if declared.part_of:
+        return sample_of_part(build(declared.part_of), entry.class_name)
     model = build_model(entry)
-    return make_sample(model, entry.variant, entry.main_input, override(entry.model_type), seed=_seed(entry.class_name))
+    return make_sample(model, entry.variant, entry.main_input, declared, seed=_seed(entry.class_name))

@@ -1,4 +1,7 @@
-"""The names of the zoo and what is known of each without building it. Imports neither torch nor transformers."""
+"""The names of the zoo and what is known of each without building it. Imports neither torch nor transformers.
+
+`catalogue.json` is generated: `python -m exporters.zoo.generate` writes it anew after an upgrade of transformers.
+"""
 
 import difflib
 import json
@@ -16,11 +19,12 @@ class Entry:
     Attributes:
         name: class name, with `@variant` for a variant of it: `LlamaForCausalLM@decode`.
         model_type: transformers' name of the architecture (`nllb-moe`).
-        module: the folder of transformers' models that has its code (`nllb_moe`).
+        module: where its code is among transformers' models (`nllb_moe.modeling_nllb_moe`).
         family: `text`, `vision`, `audio`, `video`, `multimodal`, …
         main_input: name of the forward argument that carries the data.
         task: what it does, in transformers' words: `text-classification`, …
-        generates: whether it has `generate`.
+        generates: whether it has `generate`; such a class has a variant `decode`.
+        requires: package without which its module can't even be imported; empty for nearly all.
     """
 
     name: str
@@ -30,6 +34,7 @@ class Entry:
     main_input: str
     task: str
     generates: bool
+    requires: str = ""
 
     @property
     def class_name(self) -> str:
@@ -45,11 +50,13 @@ class Entry:
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, Entry]:
     text = resources.files("exporters.zoo").joinpath("catalogue.json").read_text(encoding="utf-8")
+    table = json.loads(text)
+    fields = table["fields"]
     entries: dict[str, Entry] = {}
-    for row in json.loads(text)["classes"]:
-        variants = row.pop("variants", [])
+    for values in table["classes"]:
+        row = dict(zip(fields, values, strict=True))
         name = row.pop("name")
-        for full_name in [name, *(f"{name}@{variant}" for variant in variants)]:
+        for full_name in [name, f"{name}@decode"] if row["generates"] else [name]:
             entries[full_name] = Entry(name=full_name, **row)
     return entries
 

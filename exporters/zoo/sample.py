@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Sample:
         axes: the axes that vary; no two of them have the same sizes.
         select: `(outputs, inputs) -> outputs` that count for parity, where not all of them do.
         select_reason: why.
+        wholes: of a step of generation, by set, the inputs of one call over everything; its last position is what the step must give.
         source: where the inputs come from: `rules`, or what text through which tokenizer.
     """
 
@@ -49,4 +50,5 @@ class Sample:
     axes: tuple[Axis, ...]
     select: Callable[[Any, dict[str, Any]], Any] | None = None
     select_reason: str = ""
+    wholes: dict[str, dict[str, Any]] = field(default_factory=dict)
     source: str = "rules"

@@ -1,210 +1,347 @@
-"""Shrink any transformers config to a tiny one of the same kind, by rules on the names of its fields.
+"""Shrink any transformers config to a tiny one of the same kind.
 
 A config is never mutated: it is made anew from the fields that change, so that `__post_init__` computes again what it
-derives. One width everywhere makes projections between parts fit without knowing which parts there are.
+derives. Fields shrink by the rules of `field_rules`; what several fields must agree on (one layer of each kind, special
+tokens, rotary sections) is settled here.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-WIDTH = 64
-HEADS = 4
-HEAD_DIM = WIDTH // HEADS
-EXPERT_WIDTH = 32
-LAYERS = 2
-VOCABULARY = 256
-POSITIONS = 256
-EXPERTS = 4
-IMAGE = 32
-PATCH = 8
-HIERARCHICAL_IMAGE = 64
-STAGE_STEP = 16  # width of a hierarchical network's first stage, and of one of its heads
+from exporters.zoo.field_rules import HEAD_DIM, HEADS, INDEX_LISTS, LAYERS, POSITIONS, VOCABULARY, WIDTH, knows, shrunk
+from exporters.zoo.overrides import override
+from exporters.zoo.request import text_config
+
+__all__ = ["HEADS", "LAYERS", "VOCABULARY", "WIDTH", "shrink", "tiny"]
+
 FIRST_SPECIAL = 5  # ids below are the usual pad, bos, eos, unk and mask
 LABELS = 6
+_OF_EACH = ("backbone_out_indices", "intermediate_hidden_state_indices")  # a part for each of these layers, so that none can go
+_SPECIAL = ("_token_id", "_token_index", "_token", "_patch_id")
+_FILLED = {"head_dim": HEAD_DIM, "vocab_size": VOCABULARY, "decoder_hidden_size": WIDTH, "num_key_value_heads": HEADS, "num_experts_per_tok": 2}  # sizes that may be None and that no model does without
+_PLACES = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
+_UNSET = range(-len(_PLACES), 0)
+_DEPTH_FIELDS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "depth", "layers")
 
-# ── Upper bounds by field name ────────────────────────────────────────────────
-# An integer field shrinks to the bound, and stays what it is when it is smaller.
-
-_CAPS: dict[str, int] = {
-    **dict.fromkeys(
-        (
-            "hidden_size", "d_model", "n_embd", "dim", "embed_dim", "embedding_size", "projection_dim", "decoder_hidden_size",
-            "pooler_output_size", "output_hidden_size", "classifier_proj_size", "codevector_dim", "proj_codevector_dim",
-            "xvector_output_dim", "intermediate_size", "n_inner", "hidden_dim", "d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim",
-        ),
-        WIDTH,
-    ),
-    **dict.fromkeys(("moe_intermediate_size", "expert_dim", "shared_expert_intermediate_size"), EXPERT_WIDTH),
-    **dict.fromkeys(
-        ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads"),
-        HEADS,
-    ),
-    **dict.fromkeys(("head_dim", "d_kv", "time_step_rank", "q_lora_rank", "kv_lora_rank", "state_size"), HEAD_DIM),
-    **dict.fromkeys(
-        ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers"),
-        LAYERS,
-    ),
-    **dict.fromkeys(("vocab_size",), VOCABULARY),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), POSITIONS),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), EXPERTS),
-    **dict.fromkeys(("num_experts_per_tok",), 2),
-    **dict.fromkeys(("sliding_window", "attention_chunk_size", "num_queries"), 8),
-}  # fmt: skip
-
-# ── Rules that look at more than one field ────────────────────────────────────
+# ── One layer of each kind ────────────────────────────────────────────────────
 
 
-def _kv_heads(config: PreTrainedConfig, value: int) -> int:
-    """Multi-head, grouped and multi-query attention stay what they are."""
-    heads = getattr(config, "num_attention_heads", value)
-    if value == heads:
-        return HEADS
-    return 1 if value == 1 else HEADS // 2
+def _per_layer_lists(config: PreTrainedConfig, fields: list[str], layers: int) -> dict[str, list[Any]]:
+    """The fields that have an entry a layer."""
+    found = {}
+    for name in fields:
+        value = getattr(config, name, None)
+        if isinstance(value, (list, tuple)) and len(value) == layers and layers > LAYERS and not INDEX_LISTS.fullmatch(name):
+            found[name] = list(value)
+    return found
 
 
-def _embed_dim(config: PreTrainedConfig, value: int) -> int:
-    """In a hierarchical network the first stage's width, which doubles from stage to stage."""
-    return min(value, STAGE_STEP if _hierarchical(config) else WIDTH)
+def _layer_differences(config: PreTrainedConfig) -> dict[int, dict[str, Any]]:
+    """What a heterogeneous config says of single layers, by layer."""
+    spec = vars(config).get("_heterogeneity_spec")
+    return {} if spec is None else dict(spec.per_layer_overrides)
 
 
-def _depths(config: PreTrainedConfig, value: list[int]) -> list[int]:
-    return [1] * len(value)
+def _shrunk_differences(config: PreTrainedConfig, chosen: list[int]) -> dict[int, dict[str, Any]]:
+    """The same for the layers that are kept; a head that is wider than in other layers stays wider."""
+    small = {}
+    for place, layer in enumerate(chosen):
+        changes = {name: shrunk(config, name, value) for name, value in _layer_differences(config).get(layer, {}).items()}
+        if isinstance(changes.get("head_dim"), int):
+            changes["head_dim"] = 2 * HEAD_DIM
+        if changes:
+            small[place] = changes
+    return small
 
 
-def _stage_widths(config: PreTrainedConfig, value: list[int]) -> list[int]:
-    return [min(STAGE_STEP * stage, WIDTH) for stage in range(1, len(value) + 1)]
+def _chosen_layers(lists: Mapping[str, list[Any]], layers: int) -> list[int]:
+    """The first layer of each kind, and at least two layers: a layer is of another kind where any list has a value not seen before."""
+    telling = [values for values in lists.values() if len({str(value) for value in values}) <= 4]
+    seen: set[tuple[int, str]] = set()
+    chosen = []
+    for layer in range(layers):
+        here = {(which, str(values[layer])) for which, values in enumerate(telling)}
+        if here - seen:
+            chosen.append(layer)
+            seen |= here
+    return chosen if len(chosen) >= LAYERS else sorted({*chosen, *range(LAYERS)})[:LAYERS]
 
 
-def _heads(config: PreTrainedConfig, value: int | list[int]) -> int | list[int]:
-    """Heads of width 16 in every stage."""
-    if isinstance(value, int):
-        return min(value, HEADS)
-    if isinstance(getattr(config, "embed_dim", None), int):
-        return [2**stage for stage in range(len(value))]
-    return [width // STAGE_STEP for width in _stage_widths(config, value)]
+def _layers(config: PreTrainedConfig, fields: list[str]) -> dict[str, Any]:
+    """Depth and every list with an entry a layer, cut to the layers that are kept."""
+    changes: dict[str, Any] = {}
+    depth_field = next((name for name in _DEPTH_FIELDS if name in fields and isinstance(getattr(config, name, None), int)), None)
+    if depth_field is None:
+        return changes
+    depth = getattr(config, depth_field)
+    lists = _per_layer_lists(config, fields, depth)
+    differences = _layer_differences(config)
+    if differences:
+        lists["per_layer_config"] = [differences.get(layer, {}) for layer in range(depth)]
+    if not lists:
+        return changes
+    chosen = _chosen_layers(lists, depth)
+    lists.pop("per_layer_config", None)
+    if differences:
+        changes["per_layer_config"] = _shrunk_differences(config, chosen)
+    changes.update({name: [values[layer] for layer in chosen] for name, values in lists.items()})
+    changes[depth_field] = len(chosen)
+    return changes
 
 
-def _conv_widths(config: PreTrainedConfig, value: list[int]) -> list[int]:
-    return [EXPERT_WIDTH] * len(value)
+def _indices(config: PreTrainedConfig, fields: list[str], depth: int | None) -> dict[str, list[int]]:
+    """Lists of layer indices, clamped to the depth; as many of them as there are layers to name."""
+    changes = {}
+    for name in fields:
+        value = getattr(config, name, None)
+        if depth is None or not INDEX_LISTS.fullmatch(name) or name.startswith("_") or not isinstance(value, (list, tuple)) or not value:
+            continue
+        if all(isinstance(index, int) and -depth <= index < depth for index in value):
+            continue
+        kept = sorted({min(index, depth - 1) for index in value if isinstance(index, int) and index >= 0})
+        changes[name] = kept if len(kept) == len(value) else list(range(max(0, depth - len(value)), depth))
+    return changes
 
 
-def _image_size(config: PreTrainedConfig, value: int | list[int]) -> int | list[int]:
-    size = IMAGE if isinstance(getattr(config, "patch_size", None), int) and not _hierarchical(config) else HIERARCHICAL_IMAGE
-    return size if isinstance(value, int) else [size] * len(value)
+# ── Backbones ─────────────────────────────────────────────────────────────────
 
 
-def _patch_size(config: PreTrainedConfig, value: int | list[int]) -> int | list[int]:
-    """Where a fixed image is cut into patches; the patches of a hierarchical network are its strides and stay."""
-    if _hierarchical(config) or not hasattr(config, "image_size"):
+def _without_timm(config: PreTrainedConfig, given: Any) -> PreTrainedConfig:
+    """A ResNet with as many outputs in place of a backbone of the timm package, which a tiny model need not depend on."""
+    if config.model_type != "timm_backbone" or (isinstance(given, Mapping) and "model_type" in given):
+        return config
+    indices = sorted({min(max(index, 1), 4) for index in (getattr(config, "out_indices", None) or [4])} or {4})
+    count = len(getattr(config, "out_indices", None) or [4])
+    stages = indices if len(indices) == count else list(range(5 - count, 5))
+    features = [f"stage{stage}" for stage in stages]
+    return CONFIG_MAPPING["resnet"](layer_type="basic", out_features=features, **_RESNET)
+
+
+_RESNET: dict[str, Any] = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]}
+
+
+def _backbone_outputs(config: PreTrainedConfig, default: PreTrainedConfig, depth: int | None) -> dict[str, Any]:
+    """Which stages a backbone hands out: as many as before, the last ones, and layers enough for them."""
+    if getattr(config, "_out_indices", None) == getattr(default, "_out_indices", None) and len(getattr(config, "_out_indices", None) or ()) < 2:
+        return {}  # the last one, as every backbone does that isn't told otherwise
+    features = getattr(config, "_out_features", None)
+    stages = getattr(config, "stage_names", None)
+    if not features or not stages:
+        return {}
+    if isinstance(getattr(config, "depths", None), (list, tuple)) or depth is None or len(stages) - 1 == depth:
+        return {"out_features": list(features)}  # stages stay as many as they are
+    depth = max(depth, len(features))
+    names = [stages[0], *(f"stage{index}" for index in range(1, depth + 1))]
+    return {"num_hidden_layers": depth, "out_features": names[-len(features) :]}
+
+
+# ── Rotary embeddings ─────────────────────────────────────────────────────────
+
+
+def _rope(value: Any, half: int) -> Any:
+    """Rotary parameters for heads of `2 * half`: sections add up to it, factors are as many, positions are the tiny ones."""
+    if not isinstance(value, dict):
         return value
-    return PATCH if isinstance(value, int) else [PATCH] * len(value)
+    small = {}
+    rotated = max(1, int(half * value.get("partial_rotary_factor", 1.0)))
+    for name, item in value.items():
+        if isinstance(item, dict):
+            small[name] = _rope(item, half)
+        elif name == "mrope_section" and isinstance(item, (list, tuple)):
+            small[name] = _sections(list(item), rotated)
+        elif name in ("long_factor", "short_factor") and isinstance(item, (list, tuple)):
+            small[name] = list(item)[:rotated]
+        elif name == "original_max_position_embeddings" and isinstance(item, int):
+            small[name] = min(item, POSITIONS // 4)
+        else:
+            small[name] = item
+    return small
 
 
-def _layer_types(config: PreTrainedConfig, value: list[str]) -> list[str]:
-    """One layer of each kind, and at least two."""
-    kinds = list(dict.fromkeys(value))
-    return kinds if len(kinds) >= LAYERS else kinds * LAYERS
+def _has_sections(config: PreTrainedConfig) -> bool:
+    """Whether positions are counted in time, rows and columns, each with its own part of a head."""
+    return "mrope_section" in (getattr(type(config), "ignore_keys_at_rope_validation", None) or ())
 
 
-def _hierarchical(config: PreTrainedConfig) -> bool:
-    return isinstance(getattr(config, "depths", None), (list, tuple))
+def _with_sections(rope: dict[str, Any], half: int) -> dict[str, Any]:
+    """`rope` with sections that fit, where it leaves them to the code, whose default is for heads of 128."""
+    if "mrope_section" in rope or any(isinstance(value, dict) for value in rope.values()):
+        return rope
+    rotated = max(1, int(half * rope.get("partial_rotary_factor", 1.0)))
+    return {**rope, "mrope_section": _sections([1, 1, 1], rotated)}
 
 
-_RULES: dict[str, Callable[[PreTrainedConfig, Any], Any]] = {
-    "num_key_value_heads": _kv_heads,
-    "embed_dim": _embed_dim,
-    "depths": _depths,
-    "hidden_sizes": _stage_widths,
-    "num_attention_heads": _heads,
-    "num_heads": _heads,
-    "conv_dim": _conv_widths,
-    "image_size": _image_size,
-    "patch_size": _patch_size,
-    "layer_types": _layer_types,
-}
+def _sections(sections: list[int], half: int) -> list[int]:
+    """Sections in the same proportions that add up to `half`."""
+    whole = sum(sections)
+    small = [max(1, section * half // whole) for section in sections]
+    small[0] += half - sum(small)
+    return small
 
 
-def _shrunk(config: PreTrainedConfig, name: str, value: Any) -> Any:
-    """The tiny value of one field; the value itself where no rule knows it."""
-    rule = _RULES.get(name)
-    if rule is not None and value is not None:
-        return rule(config, list(value) if isinstance(value, tuple) else value)
-    if name in _CAPS and isinstance(value, int) and not isinstance(value, bool):
-        return min(value, _CAPS[name])
-    return value
+# ── Special tokens ────────────────────────────────────────────────────────────
+
+
+def _vocabulary(config: PreTrainedConfig) -> int | None:
+    """The shrunk vocabulary of the text part."""
+    size = getattr(text_config(config), "vocab_size", None)
+    return min(size, VOCABULARY) if isinstance(size, int) else None
+
+
+def _special_ids(config: PreTrainedConfig, overrides: Mapping[str, Any], fields: list[str], fresh: dict[int, int]) -> dict[str, Any]:
+    """Ids of their own, from 5, for the special tokens that the shrunk vocabulary no longer has."""
+    vocabulary = _vocabulary(config)
+    named = [name for name in fields if name.endswith(_SPECIAL) and name not in overrides]
+    small: dict[str, Any] = {}
+    for name in named:
+        value = getattr(config, name)
+        if value is None and name in _PLACES:
+            value = -1 - _PLACES.index(name)  # no id yet, and one is needed
+        first = value[0] if isinstance(value, (list, tuple)) and value else value
+        if vocabulary is None or isinstance(first, bool) or not isinstance(first, int) or 0 <= first < vocabulary or not (first in _UNSET or first >= 0):
+            continue
+        # fields that shared an id (gpt2's bos and eos) go on sharing one
+        same = fresh.setdefault(first, FIRST_SPECIAL + len(fresh))
+        small[name] = [same] if isinstance(value, (list, tuple)) else same
+    return small
 
 
 # ── Whole configs ─────────────────────────────────────────────────────────────
 
 
-def _vocabulary(config: PreTrainedConfig) -> int | None:
-    """The shrunk vocabulary of the text part."""
-    size = getattr(config.get_text_config(), "vocab_size", None)
-    return min(size, VOCABULARY) if isinstance(size, int) else None
+def _declared_default(config: PreTrainedConfig, name: str) -> Any:
+    field = type(config).__dataclass_fields__[name]
+    return field.default
 
 
-def _special_ids(config: PreTrainedConfig, changes: Mapping[str, Any], fields: list[str]) -> dict[str, int]:
-    """Ids of their own, from 5, for the special tokens that the shrunk vocabulary no longer has."""
-    vocabulary = _vocabulary(config)
-    named = [name for name in fields if name.endswith(("_token_id", "_token_index")) and name not in changes]
-    lost = [name for name in named if vocabulary is not None and isinstance(value := getattr(config, name), int) and value >= vocabulary]
-    fresh: dict[int, int] = {}
-    # fields that shared an id (gpt2's bos and eos) go on sharing one
-    return {name: fresh.setdefault(getattr(config, name), FIRST_SPECIAL + len(fresh)) for name in lost}
-
-
-def _said(name: str, value: Any, default: Any) -> bool:
-    """Whether the constructor must be told: it isn't the class's default, and either a rule knows the field or it is no size.
-
-    Other sizes stay unsaid: they follow from fields that have been shrunk.
-    """
-    if value == default:
+def _said(config: PreTrainedConfig, name: str, small: Any, default: Any) -> bool:
+    """Whether the constructor must be told: it isn't the class's default, and either a rule knows the field or it is no derived size."""
+    if small == default or name.startswith("_"):
         return False
-    return name in _RULES or name in _CAPS or isinstance(value, (str, bool, float)) or name.startswith("out_")
+    if isinstance(small, (str, bool, float)) or name.startswith("out_"):
+        return True
+    if _declared_default(config, name) is None:
+        return knows(name)
+    return knows(name) or isinstance(small, (int, list, tuple))
 
 
-def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None) -> PreTrainedConfig:
+def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None, fresh: dict[int, int] | None = None) -> PreTrainedConfig:
     """A tiny config of the same class.
 
     Args:
         config: any config; it is not changed.
-        overrides: fields to set instead of what the rules give, nested for sub-configs (`Override.config`).
+        overrides: fields to set instead of what the rules give, nested for sub-configs (`Override.config`); before what is declared
+            for the config's own model type.
+        fresh: new special ids by old ones, of the whole config that this is a part of.
 
     Returns:
         A new instance, made through the constructor.
     """
     overrides = dict(overrides or {})
+    fresh = {} if fresh is None else fresh
     model_type = overrides.pop("model_type", config.model_type)
     if model_type != config.model_type:
         config = CONFIG_MAPPING[model_type]()
-    default = type(config)()
+    overrides = {**override(config.model_type).part, **overrides}
+    kept = set(overrides.pop("keep", ()))
+    config, default = _readable(config), _readable(type(config)())
     fields = [field.name for field in dataclasses.fields(config)]
 
     changes: dict[str, Any] = {}
     for name in fields:
-        value = getattr(config, name, None)
-        if isinstance(value, PreTrainedConfig):
-            changes[name] = shrink(value, overrides.pop(name, None))
+        value = _value(config, name)
+        if name in kept and not isinstance(value, PreTrainedConfig):
+            if value != _value(default, name):
+                changes[name] = value
             continue
-        small = _shrunk(config, name, value)
-        if _said(name, small, getattr(default, name, None)):
+        if isinstance(value, PreTrainedConfig):
+            changes[name] = shrink(_without_timm(value, overrides.get(name)), overrides.pop(name) if isinstance(overrides.get(name), Mapping) else None, fresh)
+            continue
+        small = _FILLED[name] if value is None and name in _FILLED else shrunk(config, name, value)
+        if _said(config, name, small, _value(default, name)):
             changes[name] = small
-    if isinstance(changes.get("layer_types"), list):
-        changes["num_hidden_layers"] = len(changes["layer_types"])
+    changes.update({name: value for name, value in _layers(config, fields).items() if name not in kept})
+    depth = _depth(config, changes, overrides, fields)
+    changes.update({name: value for name, value in _backbone_outputs(config, default, depth).items() if name not in kept})
+    deeper = max((len(_value(config, name) or ()) for name in fields if name in _OF_EACH), default=0)
+    if deeper > LAYERS and "num_hidden_layers" in fields:
+        changes["num_hidden_layers"] = max(deeper, changes.get("num_hidden_layers", 0))
+    depth = _depth(config, changes, overrides, fields)
+    changes.update({name: value for name, value in _indices(config, fields, depth).items() if name not in kept})
     changes.update(overrides)
-    changes.update(_special_ids(config, changes, fields))
+    if "rope_parameters" in fields and "rope_parameters" not in overrides:
+        rope = _rope(config.rope_parameters, _head_dim(config, changes) // 2)
+        if rope is not None:
+            changes["rope_parameters"] = rope if not _has_sections(config) else _with_sections(rope, _head_dim(config, changes) // 2)
+    changes.update(_special_ids(config, overrides, fields, fresh))
     return type(config)(**changes)
 
 
-def tiny(config_class: type[PreTrainedConfig], overrides: Mapping[str, Any] | None = None) -> PreTrainedConfig:
+def _readable(config: PreTrainedConfig) -> PreTrainedConfig:
+    """A copy that gives the common value of what differs from layer to layer, which a heterogeneous config refuses to."""
+    readable = copy.copy(config)
+    vars(readable)["allow_global_per_layer_attribute_access"] = True
+    return readable
+
+
+def _value(config: PreTrainedConfig, name: str) -> Any:
+    return getattr(config, name, None)
+
+
+def _depth(config: PreTrainedConfig, changes: Mapping[str, Any], overrides: Mapping[str, Any], fields: list[str]) -> int | None:
+    """How many layers the tiny config will have; None where it isn't one number."""
+    for name in _DEPTH_FIELDS:
+        value = overrides.get(name, changes.get(name, getattr(config, name, None))) if name in fields else None
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _head_dim(config: PreTrainedConfig, changes: Mapping[str, Any]) -> int:
+    head_dim = changes.get("head_dim")
+    if isinstance(head_dim, int):
+        return head_dim
+    width = changes.get("hidden_size", getattr(config, "hidden_size", None))
+    heads = changes.get("num_attention_heads", getattr(config, "num_attention_heads", None))
+    return width // heads if isinstance(width, int) and isinstance(heads, int) and heads else HEAD_DIM
+
+
+def tiny(config_class: type[PreTrainedConfig], overrides: Mapping[str, Any] | None = None, *, head: str = "", decodes: bool = False) -> PreTrainedConfig:
     """The tiny version of a class's default config, with a few labels for whatever classifies.
+
+    Args:
+        config_class: of the model.
+        overrides: `Override.config`.
+        head: name of the model class, whose ending says what its head wants of the config.
+        decodes: whether the class generates text with nothing but a decoder.
 
     Raises:
         ValueError: where the config's own validation refuses what the rules and overrides give.
     """
-    return shrink(config_class(), {"num_labels": LABELS, **(overrides or {})})
+    overrides = dict(overrides or {})
+    config = config_class(**overrides.pop("default", {}))
+    facts: dict[str, Any] = {}
+    if "QuestionAnswering" not in head:  # which has a label for the start and one for the end
+        facts["num_labels"] = LABELS
+    if decodes and getattr(config, "is_decoder", None) is False and not config.is_encoder_decoder:
+        facts["is_decoder"] = True  # or it attends to what follows, and keeps no cache
+    if head.endswith("ForMaskedImageModeling") and getattr(config, "use_mask_token", None) is False:
+        facts["use_mask_token"] = True
+    config = shrink(config, {**facts, **overrides})
+    if head.endswith("ForSequenceClassification"):
+        config = _with_padding(config)
+    return config
+
+
+def _with_padding(config: PreTrainedConfig) -> PreTrainedConfig:
+    """`config` with a padding token, without which the last token of a row isn't found."""
+    for text in (text_config(config), config):
+        if getattr(text, "pad_token_id", 0) is None:
+            text.pad_token_id = 0  # the config is ours, made by shrink
+    return config

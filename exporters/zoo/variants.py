@@ -2,59 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
 from exporters.zoo.inputs import SETS, InputSets, Leaf, make_inputs
 from exporters.zoo.overrides import Override
 from exporters.zoo.sample import Axis, Sample
 
+CACHES = ("cache", "state")  # what models call what they remember
 Given = Mapping[str, Mapping[str, Leaf]] | None
 
 
 def _own_storage(cache: Any) -> Any:
     """`cache` with every state tensor dense and in memory of its own, as it is after any step that appended to it."""
-    for layer in cache.layers:
+    if isinstance(cache, (list, tuple)):
+        return [state.detach().clone(memory_format=torch.contiguous_format) for state in cache]
+    for half in (getattr(cache, "self_attention_cache", None), getattr(cache, "cross_attention_cache", None)):
+        if half is not None:
+            _own_storage(half)
+    for layer in getattr(cache, "layers", ()):
         for name, value in vars(layer).items():
             if isinstance(value, torch.Tensor):
                 setattr(layer, name, value.detach().clone(memory_format=torch.contiguous_format))
+            elif isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value):
+                setattr(layer, name, [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in value])
     return cache
 
 
-def _step(model: nn.Module, sets: InputSets, name: str) -> dict[str, Any]:
+def _grown_axis(sets: InputSets) -> str:
+    """The axis that grows by a token a step."""
+    return "decoder_sequence" if "decoder_input_ids" in sets.leaves[SETS[0]] else "sequence"
+
+
+def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str]) -> dict[str, Any]:
     """The last token of every row, a cache of what precedes it, and the mask over both."""
-    prompt: dict[str, Any] = {}
+    axis = _grown_axis(sets)
+    prompt: dict[str, Any] = dict(sets.constants)
     step: dict[str, Any] = {}
     for parameter, leaf in sets.leaves[name].items():
-        if "sequence" not in leaf.axes:
+        if axis not in leaf.axes:
             prompt[parameter] = leaf.tensor
+            reads_encoder = axis == "decoder_sequence" and parameter == "attention_mask"
+            if reads_encoder or parameter in keeps:
+                step[parameter] = leaf.tensor
             continue
-        position = leaf.axes.index("sequence")
+        position = leaf.axes.index(axis)
         past = leaf.tensor.shape[position] - 1
         prompt[parameter] = leaf.tensor.narrow(position, 0, past).contiguous()
-        step[parameter] = leaf.tensor if parameter == "attention_mask" else leaf.tensor.narrow(position, past, 1).contiguous()
+        is_mask = parameter in ("attention_mask", "decoder_attention_mask")
+        step[parameter] = leaf.tensor if is_mask else leaf.tensor.narrow(position, past, 1).contiguous()
+    step.update(_positions(model, sets, name))
+    parameters = inspect.signature(model.forward).parameters
+    cache = next(kind for kind in CACHES if kind in parameters)
+    given = {"use_cache": True} if "use_cache" in parameters or "kwargs" in parameters else {}
+    with torch.no_grad(), _encoder_output(model) as read:
+        outputs = model(**{**prompt, **given})
+    if axis == "decoder_sequence":
+        step["encoder_outputs"] = _own(read[-1])
+    return {**step, **sets.constants, cache: _own_storage(getattr(outputs, cache))}
+
+
+@contextmanager
+def _encoder_output(model: nn.Module) -> Iterator[list[Any]]:
+    """What the encoder gives while this is open; nothing where there is none."""
+    read: list[Any] = []
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else None
+    if encoder is None or encoder is model:
+        yield read
+        return
+    handle = encoder.register_forward_hook(lambda module, inputs, output: read.append(output))
+    try:
+        yield read
+    finally:
+        handle.remove()
+
+
+def _own(output: Any) -> Any:
+    """An output of the same kind, its tensors in memory of their own."""
+    if isinstance(output, torch.Tensor):
+        return output.detach().clone()
+    if isinstance(output, ModelOutput):
+        return type(output)(**{name: _own(value) for name, value in output.items()})
+    return type(output)(_own(item) for item in output) if isinstance(output, (list, tuple)) else output
+
+
+def _positions(model: nn.Module, sets: InputSets, name: str) -> dict[str, torch.Tensor]:
+    """Where the new token stands, for a model that counts an image's patches in rows and columns and keeps the count in itself."""
+    ask = getattr(model, "get_rope_index", None) or getattr(getattr(model, "model", None), "get_rope_index", None)
+    leaves = sets.leaves[name]
+    if ask is None or "input_ids" not in leaves or "position_ids" not in inspect.signature(model.forward).parameters:
+        return {}
+    wanted = inspect.signature(ask).parameters
     with torch.no_grad():
-        cache = model(**prompt, use_cache=True).cache
-    return {**step, "cache": _own_storage(cache)}
+        positions, _ = ask(**{parameter: leaf.tensor for parameter, leaf in leaves.items() if parameter in wanted})
+    return {"position_ids": positions[..., -1:].clone()}
 
 
 def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, given: Given = None) -> Sample:
     """One step of generation. Made inputs are padded on the left, as they must be for the new token to follow the text."""
-    sets = make_inputs(model, main_input, declared, seed=seed, padding="left", given=given)
-    made = {name: _step(model, sets, name) for name in SETS}
+    options = declared.decode
+    sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), given=given)
+    grown = _grown_axis(sets)
+    made = {name: _step(model, sets, name, options.get("keeps", ())) for name in SETS}
     axes: list[Axis] = []
     for axis in sets.axes:
-        if axis.name != "sequence":
+        if axis.name != grown:
             axes.append(axis)
             continue
         last = None if axis.max is None else axis.max - 1
         axes.append(replace(axis, name="past", sizes=tuple(size - 1 for size in axis.sizes), max=last))
-        axes.append(replace(axis, name="total", min=axis.min + 1))  # past and the new token
-    return Sample(model, made[SETS[0]], {name: made[name] for name in SETS[1:]}, tuple(axes))
+        if grown == "sequence":
+            axes.append(replace(axis, name="total", min=axis.min + 1))  # past and the new token
+    wholes = {name: sets.tensors(name) for name in SETS}
+    return Sample(model, made[SETS[0]], {name: made[name] for name in SETS[1:]}, _seen(axes, made), wholes=wholes)
+
+
+def _seen(axes: list[Axis], made: Mapping[str, dict[str, Any]]) -> tuple[Axis, ...]:
+    """The axes that a step still has: images, sounds and windows are past."""
+    rows = [list(_tensors(list(made[name].values()))) for name in SETS]
+    sizes = {tuple(tensor.shape[i] for tensor in column) for column in zip(*rows, strict=False) for i in range(min(t.ndim for t in column))}
+    return tuple(axis for axis in axes if axis.sizes in sizes)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif hasattr(value, "self_attention_cache"):
+        yield from _tensors([value.self_attention_cache, value.cross_attention_cache])
+    elif hasattr(value, "layers"):
+        for layer in value.layers:
+            yield from _tensors(vars(layer))
 
 
 def _as_called(model: nn.Module, main_input: str, declared: Override, seed: int, given: Given = None) -> Sample:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from zoo_helpers import digest, in_new_process, input_sets, leaves, run
+from zoo_helpers import ROWS, digest, in_new_process, input_sets, leaves, run
 
 from exporters.zoo import catalogue
 from exporters.zoo.build import build
 from exporters.zoo.sample import Sample
 
-NAMES = catalogue.names()
+NAMES = ROWS
 SampleOf = Callable[[str], Sample]
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from zoo_helpers import input_sets
+from zoo_helpers import ROWS, input_sets
 
 from exporters.zoo import catalogue
 from exporters.zoo.inputs import SIZES, image_tokens, images_of_rows, row_lengths
 from exporters.zoo.sample import Sample
 
 SampleOf = Callable[[str], Sample]
-TEXT = [name for name in catalogue.names() if catalogue.entry(name).main_input == "input_ids" and "@" not in name]
+TEXT = [name for name in ROWS if catalogue.entry(name).main_input == "input_ids" and "@" not in name]
 
 
 def test_no_two_axes_have_the_same_sizes() -> None:

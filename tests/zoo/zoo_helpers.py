@@ -12,6 +12,28 @@ import torch
 from exporters.zoo.sample import Sample
 
 
+# what other tests, the README and the demo name; everything below holds for each of them
+ROWS = (
+    "BertForSequenceClassification",
+    "DistilBertForTokenClassification",
+    "GPT2LMHeadModel",
+    "LlamaForCausalLM",
+    "LlamaForCausalLM@decode",
+    "T5ForConditionalGeneration",
+    "WhisperForConditionalGeneration",
+    "ViTForImageClassification",
+    "CLIPModel",
+    "SwinForImageClassification",
+    "MixtralForCausalLM",
+    "MambaForCausalLM",
+    "DetrForObjectDetection",
+    "SegformerForSemanticSegmentation",
+    "Wav2Vec2ForCTC",
+    "LlavaForConditionalGeneration",
+    "NllbMoeForConditionalGeneration",
+)
+
+
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in nested dicts, sequences, outputs and caches, with its dotted path."""
     if isinstance(value, torch.Tensor):

@@ -1,0 +1,217 @@
+"""Try every class of the zoo, each in a child of its own, and remember the results as they come.
+
+One process imports torch and transformers once and forks a child for each class: a class that hangs, eats memory or takes
+the interpreter down is a result, and the next one starts clean. Results are appended to a file of JSON lines, so that a run
+that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from exporters.zoo import catalogue
+
+SECONDS = 60
+MEMORY = 4 << 30  # bytes of data of a child
+Result = dict[str, Any]
+
+
+def results_file(home: Path) -> Path:
+    return home / "zoo" / "forward.jsonl"
+
+
+def code_digest() -> str:
+    """Of the zoo's code and data: what a result was made with."""
+    from importlib.metadata import version
+
+    digest = hashlib.sha256(f"{version('torch')} {version('transformers')}".encode())
+    for file in sorted(Path(__file__).parent.glob("*")):
+        if file.suffix in (".py", ".json"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_results(file: Path) -> dict[str, Result]:
+    """The last result of every name; a line that a killed run left half written is passed over."""
+    found: dict[str, Result] = {}
+    if file.is_file():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            found[row["name"]] = row
+    return found
+
+
+def open_names(names: Iterable[str], known: dict[str, Result], *, failed_only: bool) -> list[str]:
+    """What is still to be tried: everything without a result of today's code, or only what isn't `ok`."""
+    if failed_only:
+        return [name for name in names if known.get(name, {}).get("outcome") != "ok"]
+    code = code_digest()
+    return [name for name in names if known.get(name, {}).get("code") != code]
+
+
+def run(names: list[str], file: Path, on_result: Callable[[Result], None] | None = None) -> Iterator[Result]:
+    """Try `names` one after another, append each result to `file`, and hand it out.
+
+    A Ctrl-C ends the child in progress and then the run; what was tried stays in the file.
+    """
+    _import_once()
+    code = code_digest()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as stream:
+        for name in names:
+            result = {**try_in_child(name), "code": code}
+            stream.write(json.dumps(result) + "\n")
+            stream.flush()
+            if on_result is not None:
+                on_result(result)
+            yield result
+
+
+def _import_once() -> None:
+    """What every child needs, so that none imports it again; the modeling modules themselves are the children's business."""
+    import gc
+
+    import torch
+    import transformers.modeling_utils
+
+    import exporters.zoo.probe  # noqa: F401
+
+    torch.set_num_threads(1)  # a forked child can't use its parent's threads
+    transformers.utils.logging.set_verbosity_error()
+    gc.collect()
+    gc.freeze()  # or every child's collections would copy the parent's pages
+
+
+def try_in_child(name: str, *, seconds: float = SECONDS, memory: int = MEMORY) -> Result:
+    """The result of `name`, tried in a forked child with limits on time and memory."""
+    reader, writer = os.pipe()
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _be_the_child(name, writer, memory)
+    os.close(writer)
+    try:
+        text, late = _read(reader, seconds)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    finally:
+        os.close(reader)
+    if late:
+        os.kill(child, signal.SIGKILL)
+    _, status, usage = os.wait4(child, 0)
+    result = _result(name, text, status, late=late, seconds=seconds)
+    result["seconds"] = round(time.monotonic() - began, 3)
+    result["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 3)
+    result["peak_rss_mb"] = usage.ru_maxrss // 1024
+    return result
+
+
+def _result(name: str, text: bytes, status: int, *, late: bool, seconds: float) -> Result:
+    if late:
+        return {"name": name, "outcome": "failed", "stage": "limit", "reason": f"took more than {seconds:.0f} s"}
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
+        return {"name": name, "outcome": "failed", "stage": "limit", "reason": f"the child ended with {how}"}
+
+
+def _read(reader: int, seconds: float) -> tuple[bytes, bool]:
+    """All that the child writes, and whether it was still writing when the time was up."""
+    end = time.monotonic() + seconds
+    text = b""
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return text, True
+        chunk = os.read(reader, 1 << 16)
+        if not chunk:
+            return text, False
+        text += chunk
+
+
+def _be_the_child(name: str, writer: int, memory: int) -> None:
+    """Try `name`, write the result and end. Never returns; nothing of the parent's may run in the child."""
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        from exporters.zoo.probe import probe
+
+        result = probe(name)
+        os.write(writer, json.dumps(result).encode())
+    finally:
+        os._exit(0)
+
+
+# ── What came out ─────────────────────────────────────────────────────────────
+
+
+def summary(results: dict[str, Result]) -> dict[str, Any]:
+    """Counts over the public classes and the decode variants; what needs an absent package is left out of every share."""
+    classes = [name for name in catalogue.names() if "@" not in name]
+    decodes = [name for name in catalogue.names() if name.endswith("@decode")]
+    types: dict[str, list[str]] = {}
+    for name in classes:
+        types.setdefault(catalogue.entry(name).model_type, []).append(_outcome(results, name))
+    known = {kind: outcomes for kind, outcomes in types.items() if set(outcomes) != {"skipped"}}
+    return {
+        "classes": _count(results, classes),
+        "decode": _count(results, decodes),
+        "model_types": {
+            "ok": sum("ok" in outcomes for outcomes in known.values()),
+            "every_class_ok": sum(set(outcomes) <= {"ok", "skipped"} for outcomes in known.values()),
+            "skipped": len(types) - len(known),
+            "all": len(types),
+            "share": round(sum("ok" in outcomes for outcomes in known.values()) / max(1, len(known)), 4),
+        },
+        "cpu_seconds": round(sum(row.get("cpu_seconds", 0.0) for row in results.values())),
+    }
+
+
+def _outcome(results: dict[str, Result], name: str) -> str:
+    return str(results.get(name, {}).get("outcome", "untried"))
+
+
+def _count(results: dict[str, Result], names: list[str]) -> dict[str, Any]:
+    outcomes = [_outcome(results, name) for name in names]
+    counts: dict[str, Any] = {outcome: outcomes.count(outcome) for outcome in ("ok", "failed", "skipped", "untried")}
+    counts["all"] = len(names)
+    counts["share"] = round(counts["ok"] / max(1, len(names) - counts["skipped"]), 4)
+    return counts
+
+
+def main() -> int:
+    """`python -m exporters.zoo.check [NAME...] [--failed]`: the bare runner, for whoever works on the rules."""
+    from exporters.home import home
+
+    arguments = sys.argv[1:]
+    file = results_file(home())
+    names = [name for name in arguments if not name.startswith("-")]
+    todo = names or open_names(catalogue.names(), read_results(file), failed_only="--failed" in arguments)
+    for index, result in enumerate(run(todo, file), start=1):
+        line = f"{index}/{len(todo)} {result['outcome']:<7} {result['name']} {result['reason'][:300]}"
+        print(line + (f"\n        at {result['where']}" if names and "where" in result else ""), flush=True)
+    print(json.dumps(summary(read_results(file))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

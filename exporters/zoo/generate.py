@@ -1,0 +1,281 @@
+"""Write the catalogue anew from the installed transformers: `python -m exporters.zoo.generate [--check]`.
+
+Imports every modeling module once (about fifteen seconds). A module that needs a package which isn't installed is read as
+source instead, so that its classes are in the catalogue all the same, with the package's name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, get_args
+
+CATALOGUE = Path(__file__).with_name("catalogue.json")
+FIELDS = ("name", "module", "model_type", "family", "main_input", "task", "generates", "requires")
+
+# ── What a class is for ───────────────────────────────────────────────────────
+# Suffix of an auto mapping's name in transformers -> task, the more telling mapping first.
+
+_TASKS: dict[str, str] = {
+    "FOR_ZERO_SHOT_IMAGE_CLASSIFICATION": "zero-shot-image-classification",
+    "FOR_ZERO_SHOT_OBJECT_DETECTION": "zero-shot-object-detection",
+    "FOR_IMAGE_CLASSIFICATION": "image-classification",
+    "FOR_OBJECT_DETECTION": "object-detection",
+    "FOR_SEMANTIC_SEGMENTATION": "image-segmentation",
+    "FOR_INSTANCE_SEGMENTATION": "image-segmentation",
+    "FOR_UNIVERSAL_SEGMENTATION": "image-segmentation",
+    "FOR_IMAGE_SEGMENTATION": "image-segmentation",
+    "FOR_DEPTH_ESTIMATION": "depth-estimation",
+    "FOR_NORMAL_ESTIMATION": "normal-estimation",
+    "FOR_POINTMAP_ESTIMATION": "pointmap-estimation",
+    "FOR_POSE_ESTIMATION": "pose-estimation",
+    "FOR_IMAGE_MATTING": "image-matting",
+    "FOR_MASK_GENERATION": "mask-generation",
+    "FOR_KEYPOINT_DETECTION": "keypoint-detection",
+    "FOR_KEYPOINT_MATCHING": "keypoint-matching",
+    "FOR_IMAGE_TO_IMAGE": "image-to-image",
+    "FOR_MASKED_IMAGE_MODELING": "masked-image-modeling",
+    "FOR_TEXT_RECOGNITION": "text-recognition",
+    "FOR_TABLE_RECOGNITION": "table-recognition",
+    "FOR_VIDEO_CLASSIFICATION": "video-classification",
+    "FOR_CTC": "automatic-speech-recognition",
+    "FOR_RNNT": "automatic-speech-recognition",
+    "FOR_TDT": "automatic-speech-recognition",
+    "FOR_SPEECH_SEQ_2_SEQ": "automatic-speech-recognition",
+    "FOR_AUDIO_CLASSIFICATION": "audio-classification",
+    "FOR_AUDIO_FRAME_CLASSIFICATION": "audio-frame-classification",
+    "FOR_AUDIO_XVECTOR": "audio-xvector",
+    "FOR_TEXT_TO_SPECTROGRAM": "text-to-audio",
+    "FOR_TEXT_TO_WAVEFORM": "text-to-audio",
+    "FOR_TIME_SERIES_CLASSIFICATION": "time-series-classification",
+    "FOR_TIME_SERIES_REGRESSION": "time-series-regression",
+    "FOR_TIME_SERIES_PREDICTION": "time-series-prediction",
+    "FOR_TABLE_QUESTION_ANSWERING": "table-question-answering",
+    "FOR_DOCUMENT_QUESTION_ANSWERING": "document-question-answering",
+    "FOR_VISUAL_QUESTION_ANSWERING": "visual-question-answering",
+    "FOR_IMAGE_TEXT_TO_TEXT": "image-text-to-text",
+    "FOR_MULTIMODAL_LM": "any-to-any",
+    "FOR_SEQUENCE_CLASSIFICATION": "text-classification",
+    "FOR_TOKEN_CLASSIFICATION": "token-classification",
+    "FOR_QUESTION_ANSWERING": "question-answering",
+    "FOR_MULTIPLE_CHOICE": "multiple-choice",
+    "FOR_NEXT_SENTENCE_PREDICTION": "next-sentence-prediction",
+    "FOR_SEQ_TO_SEQ_CAUSAL_LM": "text2text-generation",
+    "FOR_CAUSAL_LM": "text-generation",
+    "FOR_MASKED_LM": "fill-mask",
+    "FOR_RETRIEVAL": "retrieval",
+    "FOR_DECISION": "decision",
+    "FOR_BACKBONE": "backbone",
+    "FOR_PRETRAINING": "pretraining",
+    "FOR_AUDIO_TOKENIZATION": "audio-tokenization",
+    "": "feature-extraction",
+}
+# for classes that no auto mapping names
+_ENDINGS: dict[str, str] = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "ForMaskedLM": "fill-mask",
+    "ForPreTraining": "pretraining",
+    "ForCausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
+    "ForImageClassification": "image-classification",
+    "ForAudioClassification": "audio-classification",
+    "ForObjectDetection": "object-detection",
+    "ForSemanticSegmentation": "image-segmentation",
+    "ForCTC": "automatic-speech-recognition",
+    "HifiGan": "vocoder",
+}
+
+
+def _tasks() -> dict[str, str]:
+    """Class name -> task, from the auto mappings."""
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    tasks: dict[str, str] = {}
+    for suffix, task in _TASKS.items():
+        stem = f"MODEL_{suffix}" if suffix else "MODEL"
+        mapping = getattr(auto, f"{stem}_MAPPING_NAMES", None) or getattr(auto, f"{stem}_NAMES", {})
+        for names in mapping.values():
+            for name in [names] if isinstance(names, str) else names:
+                tasks.setdefault(name, task)
+    return tasks
+
+
+def _task(name: str, generates: bool, tasks: dict[str, str]) -> str:
+    if name in tasks:
+        return tasks[name]
+    ending = next((task for ending, task in _ENDINGS.items() if name.endswith(ending)), None)
+    return ending or ("text-generation" if generates else "feature-extraction")
+
+
+# ── Which family it belongs to ────────────────────────────────────────────────
+
+_IMAGES = {
+    "pixel_values", "flattened_patches", "pixel_values_local", "image", "visual_embeds", "visual_feats", "bbox", "image_features", "boxes",
+    "grid_thw",
+}  # fmt: skip
+_VIDEOS = {"pixel_values_videos", "frame"}
+_SOUNDS = {
+    "input_values", "input_features", "audio_input_ids", "spectrogram", "audio_mel", "audio_codes", "mel_spectrogram", "audio_latents",
+    "codes",
+}  # fmt: skip
+_SERIES = {"past_values", "states"}
+
+
+def _family(parameters: list[str], main_input: str, modalities: set[str], task: str) -> str:
+    """From what forward takes; where it takes only intermediate values, from what the class says of itself."""
+    takes = set(parameters)
+    if not takes & (_IMAGES | _VIDEOS | _SOUNDS | {"input_ids"}):
+        takes |= {main_input} - {"input_ids"}  # which is the default of all
+    if takes & _SERIES or "time" in modalities:
+        return "time-series"
+    images, videos, sounds = bool(takes & _IMAGES), bool(takes & _VIDEOS), bool(takes & _SOUNDS)
+    if "input_ids" in takes and (images or videos or sounds):
+        return "multimodal"
+    if images and sounds:
+        return "multimodal"
+    if sounds or task in ("text-to-audio", "audio-tokenization", "vocoder"):
+        return "audio"
+    if videos and not images:
+        return "video"
+    if images:
+        return "vision"
+    if "input_ids" in takes or "decoder_input_ids" in takes:
+        return "text"
+    said = modalities - {"text"}
+    return {"image": "vision", "audio": "audio", "video": "video"}.get(min(said), "other") if len(said) == 1 else "other"
+
+
+# ── Classes ───────────────────────────────────────────────────────────────────
+
+
+def modeling_modules() -> list[str]:
+    """`folder.modeling_x` of every modeling module of the installed transformers."""
+    models = importlib.import_module("transformers.models")
+    root = Path(next(iter(models.__path__)))
+    return sorted(f"{file.parent.name}.{file.stem}" for file in root.glob("*/modeling_*.py"))
+
+
+def config_class_of(model_class: Any) -> Any:
+    """The config class; the first of several."""
+    declared = model_class.config_class
+    return get_args(declared)[0] if isinstance(declared, UnionType) else declared
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) and value else value
+
+
+def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Iterator[dict[str, Any]]:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    for name in getattr(module, "__all__", ()):
+        model_class = getattr(module, name)
+        if not (inspect.isclass(model_class) and issubclass(model_class, PreTrainedModel)) or model_class.__module__ != module.__name__:
+            continue
+        if model_class.forward is nn.Module.forward or model_class.config_class is None:
+            continue
+        parameters = [name for name in inspect.signature(model_class.forward).parameters if name not in ("self", "kwargs", "args")]
+        main = _first(model_class.main_input_name)
+        said = getattr(model_class, "input_modalities", None) or ()
+        generates = bool(model_class.can_generate())
+        task = _task(name, generates, tasks)
+        config_class = config_class_of(model_class)
+        yield {
+            "name": name,
+            "module": place,
+            "model_type": config_class.model_type or _type_of_parent(module, model_class) or place.partition(".")[0],
+            "family": _family(parameters, main, {said} if isinstance(said, str) else set(said), task),
+            "main_input": main if main in parameters else parameters[0],
+            "task": task,
+            "generates": generates,
+            "requires": "",
+        }
+
+
+def _type_of_parent(module: ModuleType, model_class: Any) -> str:
+    """For a config class without a model type of its own: that of the folder's first config that has one."""
+    folder = module.__name__.rpartition(".")[0]
+    configs = importlib.import_module(f"{folder}.configuration_{folder.rpartition('.')[2]}")
+    return next((kind for name in configs.__all__ if (kind := getattr(getattr(configs, name), "model_type", ""))), "")
+
+
+def _from_source(place: str, missing: str, tasks: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The public classes of a module that can't be imported, as far as its source tells."""
+    models = importlib.import_module("transformers.models")
+    source = Path(next(iter(models.__path__)), *f"{place}.py".split(".", 1))
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    public: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+            public = ast.literal_eval(node.value)
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef) or node.name not in public:
+            continue
+        forward = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "forward"), None)
+        if forward is None:
+            continue  # the abstract base
+        parameters = [argument.arg for argument in forward.args.args if argument.arg != "self"]
+        task = _task(node.name, False, tasks)
+        folder = place.partition(".")[0]
+        yield {
+            "name": node.name,
+            "module": place,
+            "model_type": folder,
+            "family": _family(parameters, "", set(), task),
+            "main_input": parameters[0],
+            "task": task,
+            "generates": False,
+            "requires": missing,
+        }
+
+
+def rows() -> list[dict[str, Any]]:
+    """Every public class with a forward and a config class, in the order of their modules and of `__all__`."""
+    tasks = _tasks()
+    found: list[dict[str, Any]] = []
+    for place in modeling_modules():
+        try:
+            module = importlib.import_module(f"transformers.models.{place}")
+        except ModuleNotFoundError as error:
+            found.extend(_from_source(place, str(error.name), tasks))
+            continue
+        found.extend(_from_module(module, place, tasks))
+    return found
+
+
+def text() -> str:
+    """The catalogue file: a row a line, so that an upgrade's differences can be read."""
+    import transformers
+
+    lines = [json.dumps([row[field] for field in FIELDS]) for row in rows()]
+    head = json.dumps({"transformers": transformers.__version__, "fields": FIELDS})[:-1]
+    return head + ', "classes": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def main() -> int:
+    """Write the catalogue, or with `--check` say whether it is what would be written; 1 where it isn't."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 where the catalogue is out of date")
+    wanted = text()
+    if parser.parse_args().check:
+        if CATALOGUE.read_text(encoding="utf-8") == wanted:
+            return 0
+        print(f"{CATALOGUE.name} is out of date: run `python -m exporters.zoo.generate`", file=sys.stderr)
+        return 1
+    CATALOGUE.write_text(wanted, encoding="utf-8")
+    print(f"{wanted.count(chr(10)) - 2} classes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
