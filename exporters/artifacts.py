@@ -5,6 +5,7 @@ Bytes depend on the graph alone: node metadata that names memory or folders of t
 """
 
 import contextlib
+import io
 import json
 import math
 import re
@@ -43,8 +44,11 @@ def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str
         program.graph_module, program.graph_signature, state_dict=_stripped(program.state_dict), constants=program.constants
     )
     stripped._example_inputs = None
+    # through memory: on a full disk torch's own writer aborts the process
+    buffer = io.BytesIO()
     with _portable_metadata(stripped), _rounding_serializes():
-        torch.export.save(stripped, folder / PROGRAM)
+        torch.export.save(stripped, buffer)
+    (folder / PROGRAM).write_bytes(buffer.getbuffer())
     _write_signature(stage.signature, folder, stage=stage.stage, backend=stage.backend, model=stage.model, aliases=dict(aliases))
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 from exporters import known_issues, source
 from exporters.backends import STAGES, family_of
 from exporters.configs import NATIVE_OPSET, OnnxConfig
-from exporters.errors import CorruptArtifact, ExportError, UsageError
+from exporters.errors import CorruptArtifact, ExportError, StoreError, UsageError
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
 from exporters.store import Store, json_digest, write_whole
@@ -145,6 +145,10 @@ class _Chain:
             before_saving = _cpu()
             size = sum(path.stat().st_size for path in folder.iterdir())
             digest = self._store.put(folder)
+        except OSError as error:
+            raise StoreError(
+                f"can't write to {self._home}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
+            ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._upstream = self._store.get(digest)
@@ -278,7 +282,12 @@ class _Chain:
     def _finish(self) -> Report:
         self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
         target = self._home / "reports" / self._request.backend / f"{self._source.name}.json"
-        write_whole(target, self._report.model_dump_json(indent=1))
+        try:
+            write_whole(target, self._report.model_dump_json(indent=1))
+        except OSError as error:
+            raise StoreError(
+                f"can't write {target}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
+            ) from error
         self._say(self._report)
         return self._report
 

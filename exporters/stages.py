@@ -70,8 +70,8 @@ def running(stage: str, backend: str, model: str) -> Iterator[Observation]:
     with observe() as seen:
         try:
             yield seen
-        except ZooportError:
-            raise
+        except (ZooportError, OSError):
+            raise  # a full disk is no fault of the stage
         # torch, onnxscript and executorch raise every kind of exception at a graph they can't take: each is this stage's outcome
         except Exception as error:
             root = root_cause(error)

@@ -86,8 +86,7 @@ def weight_set(model: nn.Module, files: tuple[Path, ...], copy_to: Path) -> Weig
             copy_to.parent.mkdir(parents=True, exist_ok=True)
             weights.write(state, aside)
             aside.replace(copy_to)
-        # safetensors has an error class of its own for a full disk
-        except Exception as error:
+        except OSError as error:
             raise StoreError(f"can't write {copy_to}: {error}", next="free some space, or set ZOOPORT_HOME elsewhere") from error
         finally:
             aside.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from exporters.errors import CheckpointError
@@ -81,7 +82,7 @@ def aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def write(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
-    """Write each distinct tensor once to a safetensors file; the aliases."""
+    """Write each distinct tensor once to a safetensors file; the aliases. Raises OSError where the disk does."""
     canonical = aliases(state)
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items() if canonical[name] == name}
     # two views into one storage are two tensors here, which safetensors refuses: give each memory of its own
@@ -90,5 +91,8 @@ def write(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
         if tensor.numel() and tensor.untyped_storage().data_ptr() in owners:
             tensors[name] = tensor.clone()
         owners.add(tensor.untyped_storage().data_ptr())
-    save_file(tensors, path)
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # what it makes of an error of the system
+        raise OSError(str(error)) from error
     return canonical
