@@ -188,7 +188,7 @@ def _fix_symbolic_split(graph_module: GraphModule, node: Node) -> bool:
     for piece in pieces:
         index = piece.args[1]
         with graph.inserting_before(piece):
-            cut = graph.call_function(torch.ops.aten.slice.Tensor, (tensor, dim, bounds[index], bounds[index + 1]))  # type: ignore[index, operator]
+            cut = graph.call_function(torch.ops.aten.slice.Tensor, (tensor, dim, bounds[index], bounds[index + 1]))
         cut.meta.update(piece.meta)
         piece.replace_all_uses_with(cut)
         graph.erase_node(piece)
