@@ -142,7 +142,7 @@ class _Chain:
         folder = self._store.scratch()
         try:
             made = maker.make(stage, self._upstream, folder)
-            before_saving = _cpu()
+            before_publishing = _cpu()
             size = sum(path.stat().st_size for path in folder.iterdir())
             digest = self._store.put(folder)
         except OSError as error:
@@ -161,7 +161,7 @@ class _Chain:
             operators=made.operators,
             fired=made.fired,
             details=made.details,
-            save_cpu_seconds=_cpu() - before_saving + made.details.pop("save_cpu_seconds", 0.0),
+            save_cpu_seconds=maker.save_cpu_seconds + _cpu() - before_publishing,
         )
         self._ended(report, wall, cpu)
         content = {"key": key, "digest": digest, "report": report.model_dump(), "made_at": time.time()}

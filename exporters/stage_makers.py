@@ -4,8 +4,10 @@ Every stage reads what the stage before it wrote, also within one process: node 
 program is saved and loaded, and a stage has to come out the same whichever process made the one before.
 """
 
+import contextlib
 import importlib
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,9 @@ class StageMaker:
     Args:
         options: `dynamic`, `opset`, `optimize` and `max_sizes` of the request.
         weights_folder: where copies of weights are kept.
+
+    Attributes:
+        save_cpu_seconds: CPU that writing the last stage's files took.
     """
 
     def __init__(self, source: Source, backend: str, options: Mapping[str, Any], weights_folder: Path) -> None:
@@ -52,6 +57,7 @@ class StageMaker:
         self._sample: Sample | None = None
         self._weights: WeightSet | None = None
         self.exporter: Any = self._new_exporter()
+        self.save_cpu_seconds = 0.0
 
     @property
     def sample(self) -> "Sample":
@@ -81,6 +87,7 @@ class StageMaker:
         Raises:
             ExportError: the stage failed.
         """
+        self.save_cpu_seconds = 0.0
         with running(stage, self._backend, self._source.name.partition("@")[0]):
             return self._trace(folder) if upstream is None else getattr(self, f"_{stage}")(upstream, folder)
 
@@ -93,32 +100,45 @@ class StageMaker:
             traced = self.exporter.trace(model, inputs, config=config)
         else:
             traced = self.exporter.trace(sample.model, sample.inputs, config=config)
-        artifacts.save_program(traced, folder, aliases=self.weights.aliases)
+        aliases = self.weights.aliases
+        with self._saving():
+            artifacts.save_program(traced, folder, aliases=aliases)
         axes = [f"{axis.tensor}[{axis.axis}] {axis.name} {axis.min}..{axis.max or ''}" for axis in shapes.axes]
         return _made(traced, dynamic_axes=axes)
 
     def _decomposed_graph(self, upstream: Path, folder: Path) -> Made:
         traced = artifacts.load_program(upstream)
         decomposed = self.exporter.decompose(traced, config=self._config()) if self._family == "onnx" else self.exporter.decompose(traced)
-        artifacts.save_program(decomposed, folder, aliases=artifacts.read_aliases(upstream))
+        with self._saving():
+            artifacts.save_program(decomposed, folder, aliases=artifacts.read_aliases(upstream))
         return _made(decomposed)
 
     def _lowered_onnx(self, upstream: Path, folder: Path) -> Made:
         lowered = self.exporter.lower(artifacts.load_program(upstream), config=self._config())
-        artifacts.save_onnx(lowered, folder, aliases=artifacts.read_aliases(upstream))
+        with self._saving():
+            artifacts.save_onnx(lowered, folder, aliases=artifacts.read_aliases(upstream))
         return _made(lowered)
 
     def _ir_fixed_model(self, upstream: Path, folder: Path) -> Made:
         fixed = self.exporter.fix_ir(artifacts.load_onnx(upstream), config=self._config())
-        artifacts.save_onnx(fixed, folder, aliases=artifacts.read_aliases(upstream))
-        onnx_binding.serialize(onnx_binding.bound_model(fixed, self.weights.bound()), folder / artifacts.GRAPH)
+        with self._saving():
+            artifacts.save_onnx(fixed, folder, aliases=artifacts.read_aliases(upstream))
+            onnx_binding.serialize(onnx_binding.bound_model(fixed, self.weights.bound()), folder / artifacts.GRAPH)
         return _made(fixed, weights=[file.name for file in self.weights.files])
 
     def _pte(self, upstream: Path, folder: Path) -> Made:
         program = artifacts.load_program(upstream, self.weights.load())
         lowered = self.exporter.lower(program, config=self._config())
-        lowered.save(folder)
+        with self._saving():
+            lowered.save(folder)
         return _made(lowered, **lowered.details)
+
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Count the block's CPU time as that of saving."""
+        started = time.process_time()
+        yield
+        self.save_cpu_seconds += time.process_time() - started
 
     # ── Configuration ─────────────────────────────────────────────────────────
 
