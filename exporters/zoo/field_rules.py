@@ -30,7 +30,7 @@ CODES = 64  # entries of a codebook
 # An integer field shrinks to the bound, and stays what it is when it is smaller. The first pattern that fits counts.
 
 _ANY = r"(?:\w+_)?"
-_KEPT = re.compile(r"hidden_size_per_layer_input|num_feat_extract_layers|num_channels|_?out_features|stem_channels|patch_embed_input_channels")
+_KEPT = re.compile(r"hidden_size_per_layer_input|num_feat_extract_layers|num_channels|_?out_features|stem_channels|patch_embed_input_channels|keypoint_decoder_dim")
 _CAPS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), bound)
     for pattern, bound in (

@@ -18,7 +18,9 @@ VIDEO_FRAMES = 4
 
 def vision(config: PreTrainedConfig) -> PreTrainedConfig:
     """The part of the config that knows images."""
-    return part(config, "vision_config", "image_config", "vision_model_config", "encoder", "qformer_config", "backbone_config")
+    found = part(config, "vision_config", "image_config", "vision_model_config", "encoder", "qformer_config", "backbone_config")
+    inner = getattr(found, "vision_config", None)
+    return inner if isinstance(inner, PreTrainedConfig) else found
 
 
 def image_tokens(config: PreTrainedConfig) -> int:
@@ -107,6 +109,10 @@ def _pixel_values(request: Request) -> Leaf | None:
                 before = tuple(request.option("before", ()))
                 shape = (*before, patches, _channels(request), side, side)
                 return Leaf(request.normal(shape), (*([""] * len(before)), "patches", "", "", ""))
+            if request.option("patches") == "merged":  # squares of whole merges, channels last
+                seen = vision(request.config)
+                side = seen.spatial_merge_size * seen.patch_size
+                return Leaf(request.normal((patches // seen.spatial_merge_size**2, side, side, _channels(request))), ("patches", "", "", ""))
             return Leaf(request.normal((patches, _patch_width(request))), ("patches", ""))
     rows_axis = "images" if _counts_images(request) else "batch"
     height, width = _image_shape(request)

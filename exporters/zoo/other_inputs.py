@@ -74,7 +74,7 @@ def declared(request: Request, name: str, spec: Mapping[str, Any]) -> Leaf:
     """The tensor that `Override.inputs["tensors"][name]` describes.
 
     `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); a path may be multiplied (`@rate*2`).
-    `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`, `mask` (row 1 is shorter), `range`, `grid`;
+    `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`, `mask` (row 1 is shorter), `range`, `grid`, `some`;
     `like` takes shape and axes from another leaf, `values` writes them out, for `each` row or image. `dtype` overrules the usual one.
     """
     if "values" in spec:
@@ -120,6 +120,10 @@ def _content(request: Request, spec: Mapping[str, Any], shape: tuple[int, ...]) 
         if shape[0] > 1:
             mask[1, -max(1, shape[1] // 5) :] = 0
         return mask
+    if kind == "some":  # ones at `count` places after the first
+        places = torch.zeros(shape, dtype=torch.long)
+        places[:, 1 : 1 + int(spec["count"])] = 1
+        return places
     if kind == "grid":  # (…, rows * columns, 2): column and row of every patch
         rows, columns = spec["grid"]
         places = torch.stack(torch.meshgrid(torch.arange(columns), torch.arange(rows), indexing="xy"), dim=-1).flatten(0, 1)

@@ -73,6 +73,7 @@ def _counted(request: Request, kind: str) -> tuple[int | None, list[int]]:
     """The placeholder token of `kind` and how many features each item has; no token where the text has no places for it."""
     method, fields, data = _KINDS[kind]
     declared = request.option(f"{kind}_token")
+    declared = getattr(request.config, declared) if isinstance(declared, str) else declared
     token = declared if declared is not None else _token(request, fields)
     given = next((name for name in data if name in request.made), None)
     if token is None or given is None or token is False:
@@ -95,7 +96,8 @@ def _counted(request: Request, kind: str) -> tuple[int | None, list[int]]:
 
 def _asked(model: nn.Module, method: str) -> Callable[..., Any] | None:
     """The model's own method; that of the model inside where the outer one only hands its arguments on."""
-    for owner in (model, getattr(model, "model", None), getattr(model, "thinker", None)):
+    inner = [getattr(model, name, None) for name in ("model", "thinker", "vlm")]
+    for owner in (model, *inner, *(getattr(one, "model", None) for one in inner)):
         ask = getattr(owner, method, None)
         if ask is not None and not any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(ask).parameters.values()):
             return ask  # type: ignore[no-any-return]
@@ -108,7 +110,7 @@ def questions(model: nn.Module) -> list[Callable[..., Any]]:
 
 
 def _token(request: Request, fields: tuple[str, ...]) -> int | None:
-    for config in (request.config, getattr(request.config, "thinker_config", None)):
+    for config in (request.config, getattr(request.config, "thinker_config", None), getattr(request.config, "vlm_config", None)):
         value = first_of(config, *fields) if config is not None else None
         if isinstance(value, int):
             return value

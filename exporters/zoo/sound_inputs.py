@@ -10,6 +10,9 @@ from transformers import PreTrainedConfig
 from exporters.zoo.request import Leaf, Request, first_of, part
 
 
+_XVECTOR_SAMPLES = 6400  # 20 frames of 20 ms, as its five convolutions over frames need
+
+
 def audio(config: PreTrainedConfig) -> PreTrainedConfig:
     """The part of the config that knows sound."""
     return part(config, "audio_config", "encoder_config", "audio_encoder_config", "audio_encoder", "speech_config", "encoder")
@@ -27,7 +30,7 @@ def _input_values(request: Request) -> Leaf:
     seen = audio(request.config)
     if first_of(seen, "frequency_stride") is not None:
         return Leaf(request.normal((rows, seen.max_length, seen.num_mel_bins)), ("batch", "", ""))
-    step = request.option("samples_step")
+    step = request.option("samples_step") or (_XVECTOR_SAMPLES if request.class_name.endswith("ForXVector") else None)
     if step:  # whole frames only
         length = request.sizes["samples"] = step * {2000: 2, 2800: 3, 1600: 1}[length]
     wave = request.normal((rows, length)) * _real(rows, length)
@@ -53,10 +56,9 @@ def _input_features(request: Request) -> Leaf:
     seen = audio(request.config)
     rows = request.sizes["batch"]
     positions = first_of(seen, "max_source_positions")
-    whisper_like = positions is not None and first_of(seen, "input_feat_per_channel") is None
-    layout = request.option("features_layout") or ("bins_first" if whisper_like else "frames_first")
+    layout = _layout(request)
     frames = request.option("frames")
-    if frames is None and whisper_like and layout == "bins_first":
+    if frames is None and positions is not None and layout == "bins_first":
         frames = 2 * positions
     size = frames or request.sizes["frames"]
     name = "" if frames else "frames"
@@ -66,17 +68,20 @@ def _input_features(request: Request) -> Leaf:
     return Leaf(request.normal((rows, size, bins)), ("batch", name, ""))
 
 
+def _layout(request: Request) -> str:
+    """Encoders with a fixed number of positions take the bins first, as Whisper's does."""
+    seen = audio(request.config)
+    stacked = first_of(seen, "input_feat_per_channel", "feature_projection_input_dim") is not None
+    usual = "bins_first" if first_of(seen, "max_source_positions") is not None and not stacked else "frames_first"
+    return str(request.option("features_layout", usual))
+
+
 def _frames(request: Request) -> tuple[int, int, str] | None:
     """Rows, frames and the frames' axis name of the features that were made."""
     made = request.made.get("input_features")
     if made is None:
         return None
-    layout = request.option("features_layout")
-    seen = audio(request.config)
-    last = layout == "bins_first" or (
-        layout is None and first_of(seen, "max_source_positions") is not None and first_of(seen, "input_feat_per_channel") is None
-    )
-    axis = -1 if last else 1
+    axis = -1 if _layout(request) == "bins_first" else 1
     return made.tensor.shape[0], made.tensor.shape[axis], made.axes[axis]
 
 

@@ -25,7 +25,7 @@ LABELS = 6
 _OF_EACH = ("backbone_out_indices", "intermediate_hidden_state_indices")  # a part for each of these layers, so that none can go
 _SPECIAL = ("_token_id", "_token_index", "_token", "_patch_id")
 _FILLED = {"head_dim": HEAD_DIM, "vocab_size": VOCABULARY, "decoder_hidden_size": WIDTH, "num_key_value_heads": HEADS, "num_experts_per_tok": 2}  # sizes that may be None and that no model does without
-_PLACES = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
+_PLACES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
 _UNSET = range(-len(_PLACES), 0)
 _DEPTH_FIELDS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "depth", "layers")
 
