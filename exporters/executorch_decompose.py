@@ -10,7 +10,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-Table = Mapping[Any, Callable[..., Any]]
+_SIZES = {
+    torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_numel.default, torch.ops.aten.sym_storage_offset.default,
+}  # fmt: skip
 
 
 def with_own_graph(program: ExportedProgram) -> ExportedProgram:
@@ -90,7 +92,8 @@ def _flat_call(calls: list[Any], inputs: list[Any], outputs: list[Any]) -> list[
 def is_decomposed(program: ExportedProgram, table: Iterable[Any]) -> bool:
     """Whether running the decompositions of `table` on `program` would change no operator of it.
 
-    True if it is functional already (nothing mutates or is aliased by schema, no training dialect) and calls nothing that `table` names.
+    True if it is functional already (nothing mutates, no training dialect) and calls nothing that `table` names. Tables name `sym_size` and
+    its kin too, which every decomposition leaves as they are.
     """
     named = table if isinstance(table, Mapping) else set(table)
     for module in program.graph_module.modules():
@@ -103,6 +106,6 @@ def is_decomposed(program: ExportedProgram, table: Iterable[Any]) -> bool:
             target = node.target
             if isinstance(target, torch._ops.HigherOrderOperator):
                 continue
-            if isinstance(target, torch._ops.OpOverload) and (target._schema.is_mutable or target in named):
+            if isinstance(target, torch._ops.OpOverload) and (target._schema.is_mutable or (target in named and target not in _SIZES)):
                 return False
     return program.dialect != "TRAINING"
