@@ -4,6 +4,8 @@ A stage whose key was seen before is read from the store, and torch is imported 
 (`python -m exporters.chain`) this reads one `Request` as JSON on standard input and writes events as JSON lines on standard output.
 """
 
+import contextlib
+import gc
 import json
 import logging
 import os
@@ -12,7 +14,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,10 @@ class _Chain:
         self._upstream: Path | None = None
 
     def run(self) -> Report:
+        with _no_cyclic_collection():
+            return self._run()
+
+    def _run(self) -> Report:
         reason = known_issues.skip_reason(self._request.model, self._request.backend)
         if reason:
             self._report.outcome, self._report.reason = "skipped", reason
@@ -307,6 +313,21 @@ def _cpu() -> float:
 def _children_cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+@contextlib.contextmanager
+def _no_cyclic_collection() -> Iterator[None]:
+    """Tracing makes millions of objects that live until its end: looking for cycles among them takes an eighth of an export's CPU.
+
+    Measured on llama to ONNX: 9.7 to 8.5 CPU s, 524 to 547 MiB.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _quieten_warnings() -> None:
