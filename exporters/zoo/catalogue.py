@@ -23,7 +23,8 @@ class Entry:
         family: `text`, `vision`, `audio`, `video`, `multimodal`, …
         main_input: name of the forward argument that carries the data.
         task: what it does, in transformers' words: `text-classification`, …
-        generates: whether it has `generate`; such a class has a variant `decode`.
+        generates: whether it has `generate`.
+        decodes: whether it also takes a cache of the steps before; such a class has a variant `decode`.
         requires: package without which its module can't even be imported; empty for nearly all.
     """
 
@@ -34,6 +35,7 @@ class Entry:
     main_input: str
     task: str
     generates: bool
+    decodes: bool = False
     requires: str = ""
 
     @property
@@ -56,7 +58,7 @@ def _entries() -> dict[str, Entry]:
     for values in table["classes"]:
         row = dict(zip(fields, values, strict=True))
         name = row.pop("name")
-        for full_name in [name, f"{name}@decode"] if row["generates"] else [name]:
+        for full_name in [name, f"{name}@decode"] if row["decodes"] else [name]:
             entries[full_name] = Entry(name=full_name, **row)
     return entries
 

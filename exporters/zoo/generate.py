@@ -18,7 +18,7 @@ from types import ModuleType, UnionType
 from typing import Any, get_args
 
 CATALOGUE = Path(__file__).with_name("catalogue.json")
-FIELDS = ("name", "module", "model_type", "family", "main_input", "task", "generates", "requires")
+FIELDS = ("name", "module", "model_type", "family", "main_input", "task", "generates", "decodes", "requires")
 
 # ── What a class is for ───────────────────────────────────────────────────────
 # Suffix of an auto mapping's name in transformers -> task, the more telling mapping first.
@@ -154,6 +154,8 @@ def _family(parameters: list[str], main_input: str, modalities: set[str], task: 
     return {"image": "vision", "audio": "audio", "video": "video"}.get(min(said), "other") if len(said) == 1 else "other"
 
 
+_CACHES = {"cache", "state"}  # what forward calls what it remembers of the steps before
+
 # ── Classes ───────────────────────────────────────────────────────────────────
 
 
@@ -198,6 +200,7 @@ def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Itera
             "main_input": main if main in parameters else parameters[0],
             "task": task,
             "generates": generates,
+            "decodes": generates and bool(_CACHES & set(parameters)),
             "requires": "",
         }
 
@@ -235,6 +238,7 @@ def _from_source(place: str, missing: str, tasks: dict[str, str]) -> Iterator[di
             "main_input": parameters[0],
             "task": task,
             "generates": False,
+            "decodes": False,
             "requires": missing,
         }
 

@@ -112,7 +112,7 @@ def _pixel_values(request: Request) -> Leaf | None:
             if request.option("patches") == "merged":  # squares of whole merges, channels last
                 seen = vision(request.config)
                 side = seen.spatial_merge_size * seen.patch_size
-                return Leaf(request.normal((patches // seen.spatial_merge_size**2, side, side, _channels(request))), ("patches", "", "", ""))
+                return Leaf(request.normal((patches, side, side, _channels(request))), ("patches", "", "", ""))  # its grid counts merges
             return Leaf(request.normal((patches, _patch_width(request))), ("patches", ""))
     rows_axis = "images" if _counts_images(request) else "batch"
     height, width = _image_shape(request)

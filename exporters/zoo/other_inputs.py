@@ -73,7 +73,7 @@ RULES: dict[str, Callable[[Request], Leaf | None]] = {
 def declared(request: Request, name: str, spec: Mapping[str, Any]) -> Leaf:
     """The tensor that `Override.inputs["tensors"][name]` describes.
 
-    `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); a path may be multiplied (`@rate*2`).
+    `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); both may be multiplied or divided (`@rate*2`, `samples/320`).
     `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`, `mask` (row 1 is shorter), `range`, `grid`, `some`;
     `like` takes shape and axes from another leaf, `values` writes them out, for `each` row or image. `dtype` overrules the usual one.
     """
@@ -98,11 +98,11 @@ def _size(request: Request, axis: Any) -> tuple[int, str]:
     """Size and name of one axis."""
     if isinstance(axis, int):
         return axis, ""
-    path, _, factor = axis.partition("*")
-    times = int(factor) if factor else 1
-    if path.startswith("@"):
-        return int(lookup(request.config, path[1:])) * times, ""
-    return request.sizes[path] * times, axis
+    path, _, divisor = axis.partition("/")
+    path, _, factor = path.partition("*")
+    size = lookup(request.config, path[1:]) if path.startswith("@") else request.sizes[path]
+    size = int(size) * int(factor or 1) // int(divisor or 1)
+    return size, "" if path.startswith("@") else axis
 
 
 def _content(request: Request, spec: Mapping[str, Any], shape: tuple[int, ...]) -> torch.Tensor:

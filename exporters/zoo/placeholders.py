@@ -95,9 +95,9 @@ def _counted(request: Request, kind: str) -> tuple[int | None, list[int]]:
 
 
 def _asked(model: nn.Module, method: str) -> Callable[..., Any] | None:
-    """The model's own method; that of the model inside where the outer one only hands its arguments on."""
-    inner = [getattr(model, name, None) for name in ("model", "thinker", "vlm")]
-    for owner in (model, *inner, *(getattr(one, "model", None) for one in inner)):
+    """The method of the model inside, which outer ones only hand their arguments on to; else the model's own."""
+    inner = [getattr(model, name, None) for name in ("model", "thinker", "vlm", "encoder")]
+    for owner in (*(getattr(one, name, None) for one in inner for name in ("model", "encoder")), *inner, model):
         ask = getattr(owner, method, None)
         if ask is not None and not any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(ask).parameters.values()):
             return ask  # type: ignore[no-any-return]
@@ -110,7 +110,7 @@ def questions(model: nn.Module) -> list[Callable[..., Any]]:
 
 
 def _token(request: Request, fields: tuple[str, ...]) -> int | None:
-    for config in (request.config, getattr(request.config, "thinker_config", None), getattr(request.config, "vlm_config", None)):
+    for config in (request.config, *(getattr(request.config, name, None) for name in ("thinker_config", "vlm_config", "encoder"))):
         value = first_of(config, *fields) if config is not None else None
         if isinstance(value, int):
             return value

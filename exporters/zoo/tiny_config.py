@@ -37,7 +37,7 @@ def _per_layer_lists(config: PreTrainedConfig, fields: list[str], layers: int) -
     found = {}
     for name in fields:
         value = getattr(config, name, None)
-        if isinstance(value, (list, tuple)) and len(value) == layers and layers > LAYERS and not INDEX_LISTS.fullmatch(name):
+        if isinstance(value, (list, tuple)) and len(value) == layers and layers > LAYERS and (name == "layer_types" or not knows(name)):
             found[name] = list(value)
     return found
 
@@ -221,13 +221,16 @@ def _declared_default(config: PreTrainedConfig, name: str) -> Any:
 
 
 def _said(config: PreTrainedConfig, name: str, small: Any, default: Any) -> bool:
-    """Whether the constructor must be told: it isn't the class's default, and either a rule knows the field or it is no derived size."""
+    """Whether the constructor must be told: it isn't the class's default, and it doesn't follow from other fields."""
+    value = _value(config, name)
     if small == default or name.startswith("_"):
         return False
     if isinstance(small, (str, bool, float)) or name.startswith("out_"):
         return True
-    if _declared_default(config, name) is None:
-        return knows(name)
+    if _declared_default(config, name) is None and value is not None:
+        # None is there to be computed: a size follows from sizes that have shrunk, unless the parent config gave it
+        given = value != default
+        return (given or not isinstance(small, int)) and (knows(name) or (given and isinstance(small, (list, tuple))))
     return knows(name) or isinstance(small, (int, list, tuple))
 
 

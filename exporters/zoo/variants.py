@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 
 from exporters.zoo.inputs import SETS, InputSets, Leaf, make_inputs
@@ -38,10 +39,10 @@ def _own_storage(cache: Any) -> Any:
 
 def _grown_axis(sets: InputSets) -> str:
     """The axis that grows by a token a step."""
-    return "decoder_sequence" if "decoder_input_ids" in sets.leaves[SETS[0]] else "sequence"
+    return "decoder_sequence" if any("decoder_sequence" in leaf.axes for leaf in sets.leaves[SETS[0]].values()) else "sequence"
 
 
-def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str]) -> dict[str, Any]:
+def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str], whole: Collection[str]) -> dict[str, Any]:
     """The last token of every row, a cache of what precedes it, and the mask over both."""
     axis = _grown_axis(sets)
     prompt: dict[str, Any] = dict(sets.constants)
@@ -56,16 +57,17 @@ def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str]) 
         position = leaf.axes.index(axis)
         past = leaf.tensor.shape[position] - 1
         prompt[parameter] = leaf.tensor.narrow(position, 0, past).contiguous()
-        is_mask = parameter in ("attention_mask", "decoder_attention_mask")
-        step[parameter] = leaf.tensor if is_mask else leaf.tensor.narrow(position, past, 1).contiguous()
+        all_of_it = parameter in ("attention_mask", "decoder_attention_mask") or parameter in whole
+        step[parameter] = leaf.tensor if all_of_it else leaf.tensor.narrow(position, past, 1).contiguous()
     step.update(_positions(model, sets, name))
     parameters = inspect.signature(model.forward).parameters
     cache = next(kind for kind in CACHES if kind in parameters)
-    given = {"use_cache": True} if "use_cache" in parameters or "kwargs" in parameters else {}
+    asks = "use_cache" in parameters or ("kwargs" in parameters and not model.config.is_encoder_decoder)  # or an encoder would be asked too
+    given = {"use_cache": True} if asks else {}
     with torch.no_grad(), _encoder_output(model) as read:
         outputs = model(**{**prompt, **given})
     if axis == "decoder_sequence":
-        step["encoder_outputs"] = _own(read[-1])
+        step["encoder_outputs"] = _own(read[-1] if read else BaseModelOutput(last_hidden_state=outputs.encoder_last_hidden_state))
     return {**step, **sets.constants, cache: _own_storage(getattr(outputs, cache))}
 
 
@@ -100,8 +102,11 @@ def _positions(model: nn.Module, sets: InputSets, name: str) -> dict[str, torch.
     if ask is None or "input_ids" not in leaves or "position_ids" not in inspect.signature(model.forward).parameters:
         return {}
     wanted = inspect.signature(ask).parameters
+    given = {parameter: leaf.tensor for parameter, leaf in leaves.items() if parameter in wanted}
+    if "audio_seqlens" in wanted and "feature_attention_mask" in leaves:
+        given["audio_seqlens"] = leaves["feature_attention_mask"].tensor.sum(dim=-1)
     with torch.no_grad():
-        positions, _ = ask(**{parameter: leaf.tensor for parameter, leaf in leaves.items() if parameter in wanted})
+        positions, _ = ask(**given)
     return {"position_ids": positions[..., -1:].clone()}
 
 
@@ -110,7 +115,7 @@ def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, gi
     options = declared.decode
     sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), given=given)
     grown = _grown_axis(sets)
-    made = {name: _step(model, sets, name, options.get("keeps", ())) for name in SETS}
+    made = {name: _step(model, sets, name, options.get("keeps", ()), options.get("whole", ())) for name in SETS}
     axes: list[Axis] = []
     for axis in sets.axes:
         if axis.name != grown:
