@@ -95,5 +95,5 @@ def _axes(known: tuple[Axis, ...], inputs: Mapping[str, Any], others: Mapping[st
                     continue
                 given.add(sizes)
                 suffix = f"_{index}" if index else ""
-                unknown = Axis(f"{name}{suffix}_{position}", sizes, max=4 * max(sizes), why="follows from the whole's sizes; four times the largest")
-                yield by_sizes.get(sizes, unknown)
+                why = "follows from the whole's sizes; four times the largest"
+                yield by_sizes.get(sizes, Axis(f"{name}{suffix}_{position}", sizes, max=4 * max(sizes), why=why))

@@ -30,12 +30,15 @@ CODES = 64  # entries of a codebook
 # An integer field shrinks to the bound, and stays what it is when it is smaller. The first pattern that fits counts.
 
 _ANY = r"(?:\w+_)?"
-_KEPT = re.compile(r"hidden_size_per_layer_input|num_feat_extract_layers|num_channels|_?out_features|stem_channels|patch_embed_input_channels|keypoint_decoder_dim")
+_KEPT = re.compile(
+    r"hidden_size_per_layer_input|num_feat_extract_layers|num_channels|_?out_features|stem_channels|patch_embed_input_channels"
+    r"|keypoint_decoder_dim"
+)
 _CAPS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), bound)
     for pattern, bound in (
         # experts
-        (rf"{_ANY}(moe_intermediate_size|expert_dim|shared_experts?_intermediate_size|expert_ffn_hidden_size|expert_intermediate_size)", 32),
+        (rf"{_ANY}(moe_intermediate_size|expert_dim|(shared_)?experts?_intermediate_size|expert_ffn_hidden_size)", EXPERT_WIDTH),
         (r"(moe_)?num_experts|num_local_experts|n_routed_experts", EXPERTS),
         (r"num_experts_per_tok(en)?|moe_topk|moe_k|top_?k_experts|n_group|zero_expert_num|(moe_)?num_shared_experts", 2),
         (r"topk_group|first_k_dense_replace|num_dense_layers|num_kv_shared_layers|max_window_layers|num_nextn_predict_layers", 1),
@@ -52,7 +55,7 @@ _CAPS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"mamba_n_heads|mamba_num_heads|mamba_n_head", WIDTH * 2 // HEAD_DIM),
         (r"lru_width|mamba_d_ssm", WIDTH),
         # heads
-        (rf"{_ANY}(head_dim|d_kv|d_head|head_size|attention_head_size|attention_head_dim|v_head_dim|dim_head|kv_channels|rotary_dim)", HEAD_DIM),
+        (rf"{_ANY}(head_dim|d_kv|d_head|head_size|dim_head|kv_channels|rotary_dim)", HEAD_DIM),
         # depths
         (
             rf"{_ANY}(num_hidden_layers|num_layers|n_layers?|encoder_layers|decoder_layers|layers|depth|num_blocks|num_encoder_layers"
@@ -167,8 +170,8 @@ def knows(name: str) -> bool:
     """Whether a rule speaks of this field."""
     if _KEPT.fullmatch(name) or _DATA.fullmatch(name):
         return False
-    lists = (_WIDTH_LISTS, _CONV_LISTS, _HEAD_LISTS, _DEPTH_LISTS, INDEX_LISTS, _IMAGE_SIZES, _KV_HEADS, _HEADS)
-    return name in ("patch_size", "encoder_stride", "layer_types") or any(p.fullmatch(name) for p in lists) or any(p.fullmatch(name) for p, _ in _CAPS)
+    patterns = (_WIDTH_LISTS, _CONV_LISTS, _HEAD_LISTS, _DEPTH_LISTS, INDEX_LISTS, _IMAGE_SIZES, _KV_HEADS, _HEADS, *(p for p, _ in _CAPS))
+    return name in ("patch_size", "encoder_stride", "layer_types") or any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def shrunk(config: PreTrainedConfig, name: str, value: Any) -> Any:
@@ -211,7 +214,8 @@ def _head_list(config: PreTrainedConfig, name: str, value: list[int]) -> list[in
     """Heads of width 16 in every stage."""
     if isinstance(getattr(config, "embed_dim", None), int):
         return [2**stage for stage in range(len(value))]
-    widths = next((w for field in ("hidden_sizes", "embed_dims", "embed_dim_per_stage", "embed_dim") if (w := getattr(config, field, None))), None)
+    fields = ("hidden_sizes", "embed_dims", "embed_dim_per_stage", "embed_dim")
+    widths = next((found for field in fields if (found := getattr(config, field, None))), None)
     if not isinstance(widths, (list, tuple)) or len(widths) != len(value):
         return [min(_power_of_two(heads), HEADS) for heads in value]
     small = width_list(list(widths))

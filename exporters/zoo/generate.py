@@ -181,7 +181,7 @@ def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Itera
     from transformers import PreTrainedModel
 
     for name in getattr(module, "__all__", ()):
-        model_class = getattr(module, name)
+        model_class: Any = getattr(module, name)
         if not (inspect.isclass(model_class) and issubclass(model_class, PreTrainedModel)) or model_class.__module__ != module.__name__:
             continue
         if model_class.forward is nn.Module.forward or model_class.config_class is None:

@@ -37,7 +37,8 @@ def _pair(value: Any) -> tuple[int, int]:
 def _image_shape(request: Request) -> tuple[int, int]:
     """(height, width), the sizes that vary or the config's fixed one."""
     declared = request.option("image_size")
-    size = declared or first_of(request.config, "image_size") or first_of(vision(request.config), "image_size", "img_size", "pretrain_image_size")
+    fields = ("image_size", "img_size", "pretrain_image_size")
+    size = declared or first_of(request.config, "image_size") or first_of(vision(request.config), *fields)
     height, width = _pair(size or SIZES["image_height"][0])
     if request.varies("image_height"):
         height = request.sizes["image_height"]
@@ -116,7 +117,8 @@ def _pixel_values(request: Request) -> Leaf | None:
             return Leaf(request.normal((patches, _patch_width(request))), ("patches", ""))
     rows_axis = "images" if _counts_images(request) else "batch"
     height, width = _image_shape(request)
-    shape, axes = (request.sizes[rows_axis],), (rows_axis,)
+    shape: tuple[int, ...] = (request.sizes[rows_axis],)
+    axes: tuple[str, ...] = (rows_axis,)
     if "layout" in request.options:  # what stands between the image and its channels: tiles, frames, images of a row
         inner = [int(size) for size in request.option("layout")]
         shape, axes = (*shape, *inner), (*axes, *([""] * len(inner)))
@@ -165,8 +167,10 @@ def _pixel_values_videos(request: Request) -> Leaf | None:
     if request.main_input != "pixel_values_videos" and "pixel_values_videos" not in request.required:
         return None
     height, width = _image_shape(request)
-    frames = request.option("frames") or first_of(request.config, "num_frames", "frames_per_clip") or first_of(
-        vision(request.config), "num_frames", "frames_per_clip"
+    frames = (
+        request.option("frames")
+        or first_of(request.config, "num_frames", "frames_per_clip")
+        or first_of(vision(request.config), "num_frames", "frames_per_clip")
     )
     return Leaf(
         request.normal((request.sizes["batch"], frames or VIDEO_FRAMES, _channels(request), height, width)), ("batch", "", "", "", "")
@@ -182,9 +186,6 @@ def _bool_masked_pos(request: Request) -> Leaf | None:
     height, width = data.tensor.shape[-2:]
     patch = _pair(first_of(vision(request.config), "patch_size") or 8)
     patches = (height // patch[0]) * (width // patch[1])
-    stride = first_of(request.config, "encoder_stride")
-    if isinstance(getattr(request.config, "depths", None), (list, tuple)) and isinstance(stride, int):
-        patches = (height // patch[0]) * (width // patch[1])
     if data.tensor.ndim == 5:
         patches *= data.tensor.shape[1] // (first_of(request.config, "tubelet_size") or 1)
     masked = torch.zeros(rows, patches, dtype=torch.bool)

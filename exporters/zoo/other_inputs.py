@@ -73,8 +73,9 @@ RULES: dict[str, Callable[[Request], Leaf | None]] = {
 def declared(request: Request, name: str, spec: Mapping[str, Any]) -> Leaf:
     """The tensor that `Override.inputs["tensors"][name]` describes.
 
-    `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); both may be multiplied or divided (`@rate*2`, `samples/320`).
-    `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`, `mask` (row 1 is shorter), `range`, `grid`, `some`;
+    `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); names and paths may be multiplied or
+    divided (`@rate*2`, `samples/320`). `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`,
+    `mask` (row 1 is shorter), `range`, `grid` (rows and columns), `some` (`count` ones), `last` (a one at the end);
     `like` takes shape and axes from another leaf, `values` writes them out, for `each` row or image. `dtype` overrules the usual one.
     """
     if "values" in spec:
@@ -120,6 +121,10 @@ def _content(request: Request, spec: Mapping[str, Any], shape: tuple[int, ...]) 
         if shape[0] > 1:
             mask[1, -max(1, shape[1] // 5) :] = 0
         return mask
+    if kind == "last":  # ones where a text ends
+        ends = torch.zeros(shape, dtype=torch.long)
+        ends[..., -1] = 1
+        return ends
     if kind == "some":  # ones at `count` places after the first
         places = torch.zeros(shape, dtype=torch.long)
         places[:, 1 : 1 + int(spec["count"])] = 1

@@ -19,7 +19,8 @@ class Override:
         inputs: options of the input rules: `varies` (sizes that vary beyond the usual ones), `images` (`free`: their
             number is not the batch's), `bounds` (axis -> `min`, `max`, `why`).
         decode: options of the decode step: `padding` (`none` where positions of padded rows aren't counted on), `keeps` (inputs that
-            every step is given again), `whole` (of which a step is given all, and takes the last).
+            every step is given again), `whole` (of which a step is given all, and takes the last),
+            `positions` (whether it must be told where the token stands), `constants` (of a step alone).
         part_of: class of the same module that gives this one its inputs, where they are intermediate values.
         outputs: `without` (names of outputs that don't count for parity) and `why`.
     """

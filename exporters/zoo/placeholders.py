@@ -12,8 +12,9 @@ from torch import nn
 
 from exporters.zoo.request import Request, first_of
 
+# kind -> the model's method, the config's fields for the token, forward's parameters for the data
 _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "image": ("get_image_features", ("image_token_id", "image_token_index", "media_placeholder_token_id"), ("pixel_values", "image_patches")),
+    "image": ("get_image_features", ("image_token_id", "image_token_index", "media_placeholder_token_id"), ("pixel_values",)),
     "video": ("get_video_features", ("video_token_id", "video_token_index"), ("pixel_values_videos",)),
     "audio": ("get_audio_features", ("audio_token_id", "audio_token_index"), ("input_features", "input_values", "audio_input_features")),
 }
@@ -100,7 +101,7 @@ def _asked(model: nn.Module, method: str) -> Callable[..., Any] | None:
     for owner in (*(getattr(one, name, None) for one in inner for name in ("model", "encoder")), *inner, model):
         ask = getattr(owner, method, None)
         if ask is not None and not any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(ask).parameters.values()):
-            return ask  # type: ignore[no-any-return]
+            return ask
     return None
 
 

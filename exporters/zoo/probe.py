@@ -18,7 +18,7 @@ from exporters.zoo.sample import Sample
 
 MOST_PARAMETERS = 2_500_000
 DECODE_TOLERANCE = 1e-3  # beside logits of about one
-_PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'|requires `?([\w.-]+)`? to be installed|install ([\w.-]+)`")
+_PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'|install ([\w.-]+)`")
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:

@@ -9,7 +9,6 @@ from transformers import PreTrainedConfig
 
 from exporters.zoo.request import Leaf, Request, first_of, part
 
-
 _XVECTOR_SAMPLES = 6400  # 20 frames of 20 ms, as its five convolutions over frames need
 
 
@@ -44,8 +43,8 @@ def _input_values(request: Request) -> Leaf:
 
 def _mel_bins(seen: PreTrainedConfig) -> int:
     names = (
-        "input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "n_mel_bins", "input_feat_size", "input_size", "input_dim",
-        "feature_size", "mel_dim", "num_features",
+        "input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "n_mel_bins", "input_feat_size", "input_size",
+        "input_dim", "feature_size", "mel_dim", "num_features",
     )  # fmt: skip
     value = first_of(seen, *names)
     return value if isinstance(value, int) else 80

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
@@ -24,9 +25,15 @@ FIRST_SPECIAL = 5  # ids below are the usual pad, bos, eos, unk and mask
 LABELS = 6
 _OF_EACH = ("backbone_out_indices", "intermediate_hidden_state_indices")  # a part for each of these layers, so that none can go
 _SPECIAL = ("_token_id", "_token_index", "_token", "_patch_id")
-_FILLED = {"head_dim": HEAD_DIM, "vocab_size": VOCABULARY, "decoder_hidden_size": WIDTH, "num_key_value_heads": HEADS, "num_experts_per_tok": 2}  # sizes that may be None and that no model does without
+# sizes that may be None and that no model does without
+_FILLED = {
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCABULARY,
+    "decoder_hidden_size": WIDTH,
+    "num_key_value_heads": HEADS,
+    "num_experts_per_tok": 2,
+}
 _PLACES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
-_UNSET = range(-len(_PLACES), 0)
 _DEPTH_FIELDS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "depth", "layers")
 
 # ── One layer of each kind ────────────────────────────────────────────────────
@@ -126,9 +133,10 @@ def _without_timm(config: PreTrainedConfig, given: Any) -> PreTrainedConfig:
 _RESNET: dict[str, Any] = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]}
 
 
-def _backbone_outputs(config: PreTrainedConfig, default: PreTrainedConfig, depth: int | None) -> dict[str, Any]:
+def _backbone_outputs(config: PreTrainedConfig, default: Any, depth: int | None) -> dict[str, Any]:
     """Which stages a backbone hands out: as many as before, the last ones, and layers enough for them."""
-    if getattr(config, "_out_indices", None) == getattr(default, "_out_indices", None) and len(getattr(config, "_out_indices", None) or ()) < 2:
+    indices = getattr(config, "_out_indices", None)
+    if indices == getattr(default, "_out_indices", None) and len(indices or ()) < 2:
         return {}  # the last one, as every backbone does that isn't told otherwise
     features = getattr(config, "_out_features", None)
     stages = getattr(config, "stage_names", None)
@@ -201,14 +209,16 @@ def _special_ids(config: PreTrainedConfig, overrides: Mapping[str, Any], fields:
     small: dict[str, Any] = {}
     for name in named:
         value = getattr(config, name)
-        if value is None and name in _PLACES:
-            value = -1 - _PLACES.index(name)  # no id yet, and one is needed
-        first = value[0] if isinstance(value, (list, tuple)) and value else value
-        if vocabulary is None or isinstance(first, bool) or not isinstance(first, int) or 0 <= first < vocabulary or not (first in _UNSET or first >= 0):
+        listed = isinstance(value, (list, tuple))
+        old = value[0] if listed and value else value
+        if old is None and name in _PLACES:
+            old = -1 - _PLACES.index(name)  # the config leaves it open, and a text needs it
+        elif vocabulary is None or isinstance(old, bool) or not isinstance(old, int) or old < vocabulary:
             continue
-        # fields that shared an id (gpt2's bos and eos) go on sharing one
-        same = fresh.setdefault(first, FIRST_SPECIAL + len(fresh))
-        small[name] = [same] if isinstance(value, (list, tuple)) else same
+        if vocabulary is not None:
+            # fields that shared an id (gpt2's bos and eos) go on sharing one
+            new = fresh.setdefault(old, FIRST_SPECIAL + len(fresh))
+            small[name] = [new] if listed else new
     return small
 
 
@@ -253,7 +263,7 @@ def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None,
         config = CONFIG_MAPPING[model_type]()
     overrides = {**override(config.model_type).part, **overrides}
     kept = set(overrides.pop("keep", ()))
-    config, default = _readable(config), _readable(type(config)())
+    config, default = _readable(config), _default(type(config))
     fields = [field.name for field in dataclasses.fields(config)]
 
     changes: dict[str, Any] = {}
@@ -264,7 +274,8 @@ def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None,
                 changes[name] = value
             continue
         if isinstance(value, PreTrainedConfig):
-            changes[name] = shrink(_without_timm(value, overrides.get(name)), overrides.pop(name) if isinstance(overrides.get(name), Mapping) else None, fresh)
+            told = overrides.pop(name) if isinstance(overrides.get(name), Mapping) else None
+            changes[name] = shrink(_without_timm(value, told), told, fresh)
             continue
         small = _FILLED[name] if value is None and name in _FILLED else shrunk(config, name, value)
         if _said(config, name, small, _value(default, name)):
@@ -286,6 +297,14 @@ def shrink(config: PreTrainedConfig, overrides: Mapping[str, Any] | None = None,
     return type(config)(**changes)
 
 
+def _default(config_class: type[PreTrainedConfig]) -> Any:
+    """What the constructor gives untold; nothing at all where it refuses to be told nothing."""
+    try:
+        return _readable(config_class())
+    except ValueError:
+        return SimpleNamespace()
+
+
 def _readable(config: PreTrainedConfig) -> PreTrainedConfig:
     """A copy that gives the common value of what differs from layer to layer, which a heterogeneous config refuses to."""
     readable = copy.copy(config)
@@ -293,7 +312,7 @@ def _readable(config: PreTrainedConfig) -> PreTrainedConfig:
     return readable
 
 
-def _value(config: PreTrainedConfig, name: str) -> Any:
+def _value(config: Any, name: str) -> Any:
     return getattr(config, name, None)
 
 
@@ -315,7 +334,9 @@ def _head_dim(config: PreTrainedConfig, changes: Mapping[str, Any]) -> int:
     return width // heads if isinstance(width, int) and isinstance(heads, int) and heads else HEAD_DIM
 
 
-def tiny(config_class: type[PreTrainedConfig], overrides: Mapping[str, Any] | None = None, *, head: str = "", decodes: bool = False) -> PreTrainedConfig:
+def tiny(
+    config_class: type[PreTrainedConfig], overrides: Mapping[str, Any] | None = None, *, head: str = "", decodes: bool = False
+) -> PreTrainedConfig:
     """The tiny version of a class's default config, with a few labels for whatever classifies.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -42,9 +42,10 @@ def _grown_axis(sets: InputSets) -> str:
     return "decoder_sequence" if any("decoder_sequence" in leaf.axes for leaf in sets.leaves[SETS[0]].values()) else "sequence"
 
 
-def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str], whole: Collection[str]) -> dict[str, Any]:
-    """The last token of every row, a cache of what precedes it, and the mask over both."""
+def _step(model: nn.Module, sets: InputSets, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The last token of every row, a cache of what precedes it, and the mask over both; `options` as in `Override.decode`."""
     axis = _grown_axis(sets)
+    keeps, whole = options.get("keeps", ()), options.get("whole", ())
     prompt: dict[str, Any] = dict(sets.constants)
     step: dict[str, Any] = {}
     for parameter, leaf in sets.leaves[name].items():
@@ -60,15 +61,19 @@ def _step(model: nn.Module, sets: InputSets, name: str, keeps: Collection[str], 
         all_of_it = parameter in ("attention_mask", "decoder_attention_mask") or parameter in whole
         step[parameter] = leaf.tensor if all_of_it else leaf.tensor.narrow(position, past, 1).contiguous()
     step.update(_positions(model, sets, name))
+    if options.get("positions"):
+        rows, length = sets.leaves[name]["input_ids"].tensor.shape
+        step["position_ids"] = torch.full((rows, 1), length - 1)
     parameters = inspect.signature(model.forward).parameters
     cache = next(kind for kind in CACHES if kind in parameters)
     asks = "use_cache" in parameters or ("kwargs" in parameters and not model.config.is_encoder_decoder)  # or an encoder would be asked too
     given = {"use_cache": True} if asks else {}
-    with torch.no_grad(), _encoder_output(model) as read:
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _encoder_output(model) as read:
+        torch.default_generator.manual_seed(0)  # for a codec that draws
         outputs = model(**{**prompt, **given})
     if axis == "decoder_sequence":
         step["encoder_outputs"] = _own(read[-1] if read else BaseModelOutput(last_hidden_state=outputs.encoder_last_hidden_state))
-    return {**step, **sets.constants, cache: _own_storage(getattr(outputs, cache))}
+    return {**step, **sets.constants, **options.get("constants", {}), cache: _own_storage(getattr(outputs, cache))}
 
 
 @contextmanager
@@ -115,7 +120,7 @@ def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, gi
     options = declared.decode
     sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), given=given)
     grown = _grown_axis(sets)
-    made = {name: _step(model, sets, name, options.get("keeps", ()), options.get("whole", ())) for name in SETS}
+    made = {name: _step(model, sets, name, options) for name in SETS}
     axes: list[Axis] = []
     for axis in sets.axes:
         if axis.name != grown:

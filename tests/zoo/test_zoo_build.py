@@ -6,7 +6,6 @@ import pytest
 import torch
 from zoo_helpers import ROWS, digest, in_new_process, input_sets, leaves, run
 
-from exporters.zoo import catalogue
 from exporters.zoo.build import build
 from exporters.zoo.sample import Sample
 

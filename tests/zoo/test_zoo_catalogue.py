@@ -8,6 +8,7 @@ from zoo_helpers import ROWS, in_new_process
 from exporters.errors import UnknownModel, UsageError
 from exporters.zoo import catalogue
 
+
 def test_names_are_unique_and_include_every_row() -> None:
     names = catalogue.names()
     assert len(names) == len(set(names))

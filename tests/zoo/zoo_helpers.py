@@ -11,7 +11,6 @@ import torch
 
 from exporters.zoo.sample import Sample
 
-
 # what other tests, the README and the demo name; everything below holds for each of them
 ROWS = (
     "BertForSequenceClassification",
