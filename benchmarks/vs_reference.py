@@ -51,7 +51,17 @@ def ours(model: str) -> tuple[float, float]:
     """CPU seconds without saving, and of saving."""
     with tempfile.TemporaryDirectory(prefix="zooport-bench-") as home:
         environment = {**os.environ, "ZOOPORT_HOME": home, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        program = [sys.executable, "-c", "from orchestration.cli import main; main()", "export", model, "--backend", "onnx", "--no-verify", "--json"]
+        program = [
+            sys.executable,
+            "-c",
+            "from orchestration.cli import main; main()",
+            "export",
+            model,
+            "--backend",
+            "onnx",
+            "--no-verify",
+            "--json",
+        ]
         total, output = measure(program, environment)
     report = json.loads(output)
     saving = sum(stage["save_cpu_seconds"] for stage in report["stages"])

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -42,11 +42,31 @@ def default_table() -> dict[Any, Callable[..., Any]]:
 
 
 def without_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
-    """The program without the user inputs and outputs that are constants, called with a flat tuple; None if it has none."""
+    """The program without the user inputs and outputs that are constants; None if it has none."""
     signature = program.graph_signature
-    inputs = [spec for spec in signature.input_specs if not _is_constant(spec, InputKind.USER_INPUT)]
-    kept = [index for index, spec in enumerate(signature.output_specs) if not _is_constant(spec, OutputKind.USER_OUTPUT)]
-    dropped = {spec.arg.name for spec in signature.input_specs if _is_constant(spec, InputKind.USER_INPUT)}
+    dropped = {
+        spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument)
+    }
+    kept = [
+        index
+        for index, spec in enumerate(signature.output_specs)
+        if not (spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, ConstantArgument))
+    ]
+    return _with_leaves(program, dropped, kept)
+
+
+def without_input_mutations(program: ExportedProgram) -> ExportedProgram | None:
+    """The program without the outputs that write an input's new value back; None if it has none."""
+    specs = program.graph_signature.output_specs
+    return _with_leaves(program, set(), [index for index, spec in enumerate(specs) if spec.kind is not OutputKind.USER_INPUT_MUTATION])
+
+
+def _with_leaves(program: ExportedProgram, dropped: Set[str], kept: Sequence[int]) -> ExportedProgram | None:
+    """The program without the inputs called `dropped`, and with the outputs at the indices `kept`; it takes and returns flat tuples.
+
+    None if that would change nothing.
+    """
+    signature = program.graph_signature
     if not dropped and len(kept) == len(signature.output_specs):
         return None
     program = with_own_graph(program)
@@ -57,6 +77,7 @@ def without_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
         if node.name in dropped:
             graph.erase_node(node)
     program.graph_module.recompile()
+    inputs = [spec for spec in signature.input_specs if getattr(spec.arg, "name", "") not in dropped]
     outputs = [signature.output_specs[index] for index in kept]
     return ExportedProgram(
         root=program.graph_module,
@@ -68,10 +89,6 @@ def without_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
         constants=program.constants,
         verifiers=[program.verifier],
     )
-
-
-def _is_constant(spec: Any, kind: InputKind | OutputKind) -> bool:
-    return spec.kind is kind and isinstance(spec.arg, ConstantArgument)
 
 
 def _flat_call(calls: list[Any], inputs: list[Any], outputs: list[Any]) -> list[Any]:

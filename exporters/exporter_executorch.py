@@ -78,7 +78,8 @@ class ExecutorchExporter(DynamoExporter):
         with running("decomposed_graph", backend, traced.model) as seen, torch.no_grad(), apply_patches(backend):
             program = _fixed(executorch_decompose.with_own_graph(traced.program), backend)
             program = executorch_decompose.decompose(program, partitioners)
-            apply_fx_node_fixes(backend, program.graph_module)
+            # what decomposing brings in: outputs for mutations, views
+            program = _fixed(program, backend)
         return ProgramStage("decomposed_graph", backend, traced.model, program, traced.signature, seen)
 
     def lower(self, stage: ProgramStage, *, config: ExecutorchConfig | None = None) -> ExecutorchStage:
@@ -314,6 +315,25 @@ def _reshapes_two_dynamic_dims(node: torch.fx.Node) -> bool:
     return any(sum(not isinstance(size, int) for size in tensor.shape) > 1 for tensor in tensors)
 
 
+@register_patch(f"{FAMILY}.xnnpack", "executorch.backends.transforms.remove_clone_ops.RemoveCloneOpsTransform._is_input_output_copy")
+def _patch_clone_of_output(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Keep a copy, where a delegate returns both it and what it copies.
+
+    Why: without the copy the delegate returns one tensor twice, which XNNPACK's serializer takes for an input that is passed through.
+    Upstream: pytorch/executorch#19152.
+    Seen in: a transpose that is flattened and also summed over
+    """
+
+    def patch(self: Any, node: torch.fx.Node) -> bool:
+        return original(self, node) or (_is_returned(node) and _is_returned(node.args[0]))
+
+    return patch
+
+
+def _is_returned(node: Any) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
 @register_patch(FAMILY, "executorch.exir.emit._emitter._Emitter._emit_scan")
 def _patch_emit_scan(original: Callable[..., Any]) -> Callable[..., Any]:
     """Let the carry and the stacked outputs of a `scan` take the sizes of what is copied into them.
@@ -384,6 +404,17 @@ def _fix_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
     Seen in: LlavaForConditionalGeneration
     """
     return executorch_decompose.without_constant_leaves(program)
+
+
+@register_fx_program_fix(FAMILY)
+def _fix_mutated_inputs(program: ExportedProgram) -> ExportedProgram | None:
+    """Drop the outputs that write an input's new value back: a cache that forward changes in place is returned as well.
+
+    Why: a `.pte` returns them before the model's own outputs, so that every name is given to the wrong tensor.
+    Upstream: not filed.
+    Seen in: MambaForCausalLM, one step with its state
+    """
+    return executorch_decompose.without_input_mutations(program)
 
 
 # ── Stage 5: FX node fixes ────────────────────────────────────────────────────

@@ -65,7 +65,9 @@ def _compare_one(expected: Any, given: Any) -> tuple[float, str]:
         return 0.0, ""
     within = difference <= atol + rtol * reference[finite].abs()
     worst = float(difference.max())
-    return worst, "" if bool(within.all()) else f"{int((~within).sum())} of {expected.numel()} values beyond the bound, the worst by {worst:.3g}"
+    if bool(within.all()):
+        return worst, ""
+    return worst, f"{int((~within).sum())} of {expected.numel()} values beyond the bound, the worst by {worst:.3g}"
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -124,7 +124,10 @@ def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, fa
         result.outcome, result.load_seconds = "loaded", loaded["seconds"]
     if child.returncode or timed_out:
         result.error = ErrorReport(
-            stage="verification", type=_ending(child.returncode, timed_out), message=_last_words(errors), next="run the artifact by itself to see more"
+            stage="verification",
+            type=_ending(child.returncode, timed_out),
+            message=_last_words(errors),
+            next="run the artifact by itself to see more",
         )
     return ran
 
@@ -142,7 +145,14 @@ def _folder_of(weights: WeightSet, scratch: Path) -> Path:
 
 
 def _parity_of(
-    label: str, inputs: dict[str, Any], sample: Sample, signature: Signature, folder: Path, refused: str | None, ran: bool, result: Verification
+    label: str,
+    inputs: dict[str, Any],
+    sample: Sample,
+    signature: Signature,
+    folder: Path,
+    refused: str | None,
+    ran: bool,
+    result: Verification,
 ) -> Parity:
     if refused is not None:
         return Parity(inputs=label, ok=False, message=refused)
@@ -160,7 +170,9 @@ def _parity_of(
         eager, actual = sample.select(eager, inputs), sample.select(actual, inputs)
         names = [f"selected_{index}" for index in range(len(pytree.tree_leaves(eager)))]
     elif pytree.tree_structure(eager) != signature.output_spec:
-        return Parity(inputs=label, ok=False, message=f"eager returns {pytree.tree_structure(eager)}, the export {signature.output_spec}"[:500])
+        return Parity(
+            inputs=label, ok=False, message=f"eager returns {pytree.tree_structure(eager)}, the export {signature.output_spec}"[:500]
+        )
     compared = parity.compare(names, pytree.tree_leaves(eager), pytree.tree_leaves(actual))
     return Parity(inputs=label, ok=compared.ok, max_abs_diff=compared.max_abs_diff, message=compared.message)
 

@@ -20,7 +20,13 @@ from transformers.modeling_outputs import BaseModelOutput
 def tiny_llama() -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, pad_token_id=0
+        vocab_size=60,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        pad_token_id=0,
     )
     return LlamaForCausalLM(config).eval()
 
@@ -92,7 +98,13 @@ def test_an_encoder_decoder_cache_flattens_and_rebuilds() -> None:
 def test_a_sliding_window_cache_is_right_at_its_state_and_refused_in_another(past: int) -> None:
     torch.manual_seed(0)
     config = MistralConfig(
-        vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, sliding_window=6
+        vocab_size=60,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=6,
     )
     model = MistralForCausalLM(config).eval()
     inputs = decode_inputs(model, 2, past)
@@ -245,12 +257,12 @@ def test_a_saved_program_loads_in_a_process_that_only_imported_exporters(tmp_pat
         "torch.save(leaves, sys.argv[1] + '/outputs.bin')\n"
     )
     torch.save(exported.signature.flatten(inputs), tmp_path / "saved" / "inputs.bin")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "saved")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "saved")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split(maxsplit=2) == ["CausalLMOutputWithPast", "DynamicCache", "(2, 1, 6, 8)\n"]
     with torch.no_grad():
         expected = pytree.tree_leaves(model(**copy.deepcopy(inputs)))
     for mine, theirs in zip(torch.load(tmp_path / "saved" / "outputs.bin"), expected, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
-
-

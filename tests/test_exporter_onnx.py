@@ -137,7 +137,11 @@ def test_gpt2_with_a_tied_head_matches_eager() -> None:
     model = GPT2LMHeadModel(GPT2Config(vocab_size=499, n_embd=32, n_layer=1, n_head=2, n_positions=64)).eval()
 
     def inputs(batch: int, length: int) -> dict[str, Any]:
-        return {"input_ids": torch.randint(0, 499, (batch, length)), "attention_mask": torch.ones(batch, length, dtype=torch.long), "use_cache": False}
+        return {
+            "input_ids": torch.randint(0, 499, (batch, length)),
+            "attention_mask": torch.ones(batch, length, dtype=torch.long),
+            "use_cache": False,
+        }
 
     sample, other = inputs(2, 5), inputs(3, 8)
     shapes = varying(sample, {"other": other})

@@ -42,7 +42,9 @@ def test_the_exporters_know_neither_zoo_nor_store(exporter: str) -> None:
     assert within(imported(ROOT / "exporters" / f"{exporter}.py"), EXPORTERS_FORBIDDEN) == set()
 
 
-@pytest.mark.parametrize("module", ["exporters", "exporters.report", "exporters.backends", "exporters.chain", "exporters.zoo.catalogue", "orchestration.cli"])
+@pytest.mark.parametrize(
+    "module", ["exporters", "exporters.report", "exporters.backends", "exporters.chain", "exporters.zoo.catalogue", "orchestration.cli"]
+)
 def test_light_modules_import_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit(bool({{'torch', 'transformers', 'onnxruntime', 'executorch'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -59,5 +61,7 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def test_files_stay_small() -> None:
-    large = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts}
+    large = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts
+    }
     assert {name: lines for name, lines in large.items() if lines > 600} == {}

@@ -21,7 +21,11 @@ class Tied(nn.Module):
 
 
 def test_aliases_are_found_by_memory() -> None:
-    assert weights.aliases(Tied().state_dict()) == {"embedding.weight": "embedding.weight", "head.weight": "embedding.weight", "steps": "steps"}
+    assert weights.aliases(Tied().state_dict()) == {
+        "embedding.weight": "embedding.weight",
+        "head.weight": "embedding.weight",
+        "steps": "steps",
+    }
 
 
 def test_views_of_one_storage_that_differ_are_no_aliases(tmp_path: Path) -> None:
@@ -38,7 +42,12 @@ def test_places_are_where_the_bytes_are(tmp_path: Path) -> None:
     save_file({"a": torch.arange(4, dtype=torch.int64), "b": torch.tensor([1.5, 2.5], dtype=torch.bfloat16)}, path)
     data = path.read_bytes()
     places = weights.read_header(path)
-    assert torch.frombuffer(bytearray(data[places["a"].offset : places["a"].offset + places["a"].length]), dtype=torch.int64).tolist() == [0, 1, 2, 3]
+    assert torch.frombuffer(bytearray(data[places["a"].offset : places["a"].offset + places["a"].length]), dtype=torch.int64).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert places["b"].dtype is torch.bfloat16
     assert places["b"].shape == (2,)
 
