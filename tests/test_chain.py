@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from exporters.backends import STAGES
 from exporters.chain import Request, run
 from exporters.errors import CheckpointError, StoreError, UnknownBackend, UnknownModel, UsageError

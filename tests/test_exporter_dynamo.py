@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from exporters import DynamoConfig, DynamoExporter, varying
-from exporters.errors import ExportError, SignatureMismatch, UsageError
-from exporters.parity import compare
 from torch import nn
 from torch.utils import _pytree as pytree
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache, T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
+
+from exporters import DynamoConfig, DynamoExporter, varying
+from exporters.errors import ExportError, SignatureMismatch, UsageError
+from exporters.parity import compare
 
 
 def tiny_llama() -> LlamaForCausalLM:

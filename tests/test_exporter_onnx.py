@@ -8,10 +8,11 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from exporters import OnnxConfig, OnnxExporter, load, onnx_optimize, varying
-from exporters.errors import ExportError, UsageError
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
+
+from exporters import OnnxConfig, OnnxExporter, load, onnx_optimize, varying
+from exporters.errors import ExportError, UsageError
 
 
 class Tied(nn.Module):

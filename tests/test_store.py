@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from exporters.errors import CorruptArtifact, StoreError
 from exporters.store import MANIFEST, Store, write_whole
 

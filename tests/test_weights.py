@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from torch import nn
+
 from exporters import weights
 from exporters.errors import CheckpointError
 from exporters.weight_set import WeightSet, weight_set
-from safetensors.torch import save_file
-from torch import nn
 
 
 class Tied(nn.Module):
