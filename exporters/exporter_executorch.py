@@ -29,7 +29,6 @@ from exporters.utils import (
     apply_fx_node_fixes,
     apply_fx_program_fixes,
     apply_patches,
-    register_fx_node_fix,
     register_fx_program_fix,
     register_patch,
 )
@@ -419,30 +418,5 @@ def _fix_mutated_inputs(program: ExportedProgram) -> ExportedProgram | None:
 
 # ── Stage 5: FX node fixes ────────────────────────────────────────────────────
 
-# operators that only look at a tensor differently
-_VIEWS = {
-    "aten.reshape.default",
-    "aten.transpose.int",
-    "aten.permute.default",
-    "aten.view.default",
-    "aten.unsqueeze.default",
-    "aten.squeeze.dim",
-}
-
-
-@register_fx_node_fix(FAMILY, operators=("aten.view.default",))
-def _fix_view_of_attention(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-    """Make a `view` of an attention's result a `reshape`, which copies where it has to.
-
-    Why: on a CPU the fused attention returns another memory layout than its decomposition. A `contiguous()` that was a no-op for the one is
-        not in the trace, and the `view` behind it is impossible for the other.
-    Upstream: pytorch/pytorch#136543.
-    Seen in: GPT2LMHeadModel
-    """
-    source: Any = node.args[0]
-    while isinstance(source, torch.fx.Node) and str(source.target) in _VIEWS:
-        source = source.args[0]
-    if str(getattr(source, "target", "")) != "aten.scaled_dot_product_attention.default":
-        return False
-    node.target = torch.ops.aten.reshape.default
-    return True
+# A node fix that this family alone needs goes here; that a view of an attention's result is a reshape, every family needs:
+# exporters/models/attention.py.
