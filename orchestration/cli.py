@@ -68,9 +68,16 @@ def export(
 @app.command()
 def zoo(
     family: Annotated[str | None, typer.Option(help="Only this family: text, vision, audio, ...")] = None,
+    check: Annotated[str | None, typer.Option(help="Try each class in a child of its own instead: forward.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="With --check: only what failed before.")] = False,
+    docs: Annotated[Path | None, typer.Option(help="With --check: also write the results to this file.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
     """List the model classes, and the outcome of each by backend so far."""
+    if check is not None:
+        from orchestration.zoo_check_command import check_zoo
+
+        raise typer.Exit(check_zoo(check, family, failed=failed, docs=docs, as_json=as_json))
     from orchestration.zoo_command import show_zoo
 
     show_zoo(family, as_json=as_json)

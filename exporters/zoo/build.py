@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -35,11 +37,22 @@ def build_model(entry: catalogue.Entry) -> nn.Module:
     declared = override(entry.model_type, entry.class_name)
     config = tiny(config_class_of(model_class), declared.config, head=entry.class_name, decodes=entry.generates)
     seed = _seed(entry.class_name)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _memory_filled():
         torch.default_generator.manual_seed(seed)
         model: nn.Module = model_class(config)
     scale_weights(model, seed)
     return model.eval()
+
+
+@contextmanager
+def _memory_filled() -> Iterator[None]:
+    """Have `torch.empty` give NaN instead of what the memory happens to hold: what a class forgets to initialise then shows."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def build(name: str) -> Sample:

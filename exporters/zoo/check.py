@@ -88,7 +88,9 @@ def _import_once() -> None:
     import transformers.modeling_utils
 
     import exporters.zoo.probe  # noqa: F401
+    from exporters.zoo.overrides import override
 
+    override("")  # read once, so that a run is of one state of the code and the data
     torch.set_num_threads(1)  # a forked child can't use its parent's threads
     transformers.utils.logging.set_verbosity_error()
     gc.collect()
@@ -164,10 +166,11 @@ def _be_the_child(name: str, writer: int, memory: int) -> None:
 # ── What came out ─────────────────────────────────────────────────────────────
 
 
-def summary(results: dict[str, Result]) -> dict[str, Any]:
-    """Counts over the public classes and the decode variants; what needs an absent package is left out of every share."""
-    classes = [name for name in catalogue.names() if "@" not in name]
-    decodes = [name for name in catalogue.names() if name.endswith("@decode")]
+def summary(results: dict[str, Result], names: list[str] | None = None) -> dict[str, Any]:
+    """Counts over the public classes and the decode variants, or those of `names`; what needs an absent package is in no share."""
+    names = catalogue.names() if names is None else names
+    classes = [name for name in names if "@" not in name]
+    decodes = [name for name in names if name.endswith("@decode")]
     types: dict[str, list[str]] = {}
     for name in classes:
         types.setdefault(catalogue.entry(name).model_type, []).append(_outcome(results, name))
@@ -182,6 +185,7 @@ def summary(results: dict[str, Result]) -> dict[str, Any]:
             "all": len(types),
             "share": round(sum("ok" in outcomes for outcomes in known.values()) / max(1, len(known)), 4),
         },
+        "generating": sum(catalogue.entry(name).generates for name in classes),
         "cpu_seconds": round(sum(row.get("cpu_seconds", 0.0) for row in results.values())),
     }
 

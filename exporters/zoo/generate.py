@@ -147,7 +147,7 @@ def _family(parameters: list[str], main_input: str, modalities: set[str], task: 
     if videos and not images:
         return "video"
     if images:
-        return "vision"
+        return "video" if "video" in modalities and "image" not in modalities else "vision"
     if "input_ids" in takes or "decoder_input_ids" in takes:
         return "text"
     said = modalities - {"text"}
@@ -181,9 +181,10 @@ def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Itera
     from transformers import PreTrainedModel
 
     for name in getattr(module, "__all__", ()):
-        model_class: Any = getattr(module, name)
-        if not (inspect.isclass(model_class) and issubclass(model_class, PreTrainedModel)) or model_class.__module__ != module.__name__:
+        found = getattr(module, name)
+        if not (inspect.isclass(found) and issubclass(found, PreTrainedModel)) or found.__module__ != module.__name__:
             continue
+        model_class: Any = found
         if model_class.forward is nn.Module.forward or model_class.config_class is None:
             continue
         parameters = [name for name in inspect.signature(model_class.forward).parameters if name not in ("self", "kwargs", "args")]

@@ -108,8 +108,8 @@ def _pixel_values(request: Request) -> Leaf | None:
             if request.option("patches") == "square":
                 side = first_of(vision(request.config), "patch_size")
                 before = tuple(request.option("before", ()))
-                shape = (*before, patches, _channels(request), side, side)
-                return Leaf(request.normal(shape), (*([""] * len(before)), "patches", "", "", ""))
+                square = (*before, patches, _channels(request), side, side)
+                return Leaf(request.normal(square), (*([""] * len(before)), "patches", "", "", ""))
             if request.option("patches") == "merged":  # squares of whole merges, channels last
                 seen = vision(request.config)
                 side = seen.spatial_merge_size * seen.patch_size

@@ -64,9 +64,9 @@ def _positions(config: PreTrainedConfig, name: str) -> tuple[int, str] | None:
     return None
 
 
-def _sizes(config: PreTrainedConfig, index: int) -> dict[str, int]:
+def _sizes(config: PreTrainedConfig, index: int, wanted: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
     """The sizes of one input set, none beyond the model's positions."""
-    sizes = {name: of_sets[index] for name, of_sets in SIZES.items()}
+    sizes = {name: of_sets[index] for name, of_sets in {**SIZES, **wanted}.items()}
     for name in sizes:
         positions = _positions(config, name)
         if positions is not None:
@@ -108,6 +108,7 @@ def make_inputs(
     *,
     seed: int,
     padding: str = "right",
+    sizes: Mapping[str, tuple[int, int, int]] | None = None,
     given: Mapping[str, Mapping[str, Leaf]] | None = None,
 ) -> InputSets:
     """Make every set of `SETS` for `model`.
@@ -118,6 +119,7 @@ def make_inputs(
         declared: what the rules can't know.
         seed: same seed, same inputs.
         padding: side on which short texts are padded, or `none`.
+        sizes: by axis, other sizes than the usual ones.
         given: by set, the text inputs that a tokenizer made; the rules make the rest.
     """
     config: PreTrainedConfig = model.config
@@ -132,7 +134,7 @@ def make_inputs(
             required=frozenset(required),
             main_input=main_input,
             options=declared.inputs,
-            sizes=_sizes(config, index),
+            sizes=_sizes(config, index, sizes or {}),
             generator=torch.Generator().manual_seed(seed + index),
             padding=padding,
             made=dict(given[name]) if given else {},

@@ -22,6 +22,7 @@ class Override:
             every step is given again), `whole` (of which a step is given all, and takes the last),
             `positions` (whether it must be told where the token stands), `constants` (of a step alone).
         part_of: class of the same module that gives this one its inputs, where they are intermediate values.
+        missing: by `forward` or variant, why a class can't work at this pin: what is missing, and where.
         outputs: `without` (names of outputs that don't count for parity) and `why`.
     """
 
@@ -32,6 +33,7 @@ class Override:
     outputs: dict[str, Any] = field(default_factory=dict)
     decode: dict[str, Any] = field(default_factory=dict)
     part_of: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -54,4 +56,5 @@ def override(model_type: str, class_name: str = "") -> Override:
         outputs=special.outputs or general.outputs,
         decode={**general.decode, **special.decode},
         part_of=special.part_of,
+        missing={**general.missing, **special.missing},
     )

@@ -21,6 +21,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "frames": (48, 80, 32),
     "image_height": (64, 96, 128),
     "image_width": (96, 128, 64),
+    "instruction": (9, 12, 6),
     "regions": (5, 8, 4),
     "entities": (4, 6, 3),
     "points": (3, 5, 2),

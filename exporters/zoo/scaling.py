@@ -35,6 +35,10 @@ def _scale_parameter(module: nn.Module, name: str, parameter: torch.Tensor, gene
     if not parameter.is_floating_point() or parameter.numel() < 2:
         return
     noise = torch.empty_like(parameter).normal_(generator=generator)
+    if not parameter.isfinite().all():
+        # forgotten by the class: `build_model` fills memory with NaN
+        parameter.copy_(noise * (_VECTOR_NOISE if parameter.ndim == 1 else _fan_in(module, parameter) ** -0.5))
+        return
     if parameter.ndim == 1:
         # a vector that isn't constant was initialised on purpose
         if _is_constant(parameter):
@@ -72,10 +76,10 @@ def scale_weights(model: nn.Module, seed: int) -> None:
                     seen.add(id(parameter))
                     _scale_parameter(module, name, parameter, generator)
             for name, buffer in module.named_buffers(recurse=False):
-                if name == "running_mean":
-                    buffer.normal_(0.0, _VECTOR_NOISE, generator=generator)
-                elif name == "running_var":
+                if name == "running_var":
                     buffer.uniform_(0.5, 1.5, generator=generator)
+                elif name == "running_mean" or (buffer.is_floating_point() and buffer.isnan().any()):
+                    buffer.normal_(0.0, _VECTOR_NOISE, generator=generator)
             padding = getattr(module, "padding_idx", None)
             if isinstance(module, nn.Embedding) and padding is not None:
                 module.weight[padding].zero_()

@@ -18,6 +18,8 @@ from exporters.zoo.overrides import Override
 from exporters.zoo.sample import Axis, Sample
 
 CACHES = ("cache", "state")  # what models call what they remember
+# what is past fills a sliding window of 8 in every set: a window that fills up is another program
+_STEP_SIZES = {"sequence": (10, 14, 9)}
 Given = Mapping[str, Mapping[str, Leaf]] | None
 
 
@@ -118,7 +120,7 @@ def _positions(model: nn.Module, sets: InputSets, name: str) -> dict[str, torch.
 def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, given: Given = None) -> Sample:
     """One step of generation. Made inputs are padded on the left, as they must be for the new token to follow the text."""
     options = declared.decode
-    sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), given=given)
+    sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), sizes=_STEP_SIZES, given=given)
     grown = _grown_axis(sets)
     made = {name: _step(model, sets, name, options) for name in SETS}
     axes: list[Axis] = []
@@ -135,10 +137,16 @@ def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, gi
 
 
 def _seen(axes: list[Axis], made: Mapping[str, dict[str, Any]]) -> tuple[Axis, ...]:
-    """The axes that a step still has: images, sounds and windows are past."""
+    """The axes that a step still has (images and sounds are past), and one for each length that the encoder made of its input."""
     rows = [list(_tensors(list(made[name].values()))) for name in SETS]
-    sizes = {tuple(tensor.shape[i] for tensor in column) for column in zip(*rows, strict=False) for i in range(min(t.ndim for t in column))}
-    return tuple(axis for axis in axes if axis.sizes in sizes)
+    columns = list(zip(*rows, strict=False))
+    sizes = [tuple(tensor.shape[i] for tensor in column) for column in columns for i in range(min(t.ndim for t in column))]
+    varying = list(dict.fromkeys(row for row in sizes if len(set(row)) > 1))
+    known = [axis for axis in axes if axis.sizes in varying]
+    new = [row for row in varying if row not in {axis.sizes for axis in known}]
+    why = "follows from what the encoder read; four times the longest"
+    encoded = [Axis(f"encoded_{index}" if index else "encoded", row, max=4 * max(row), why=why) for index, row in enumerate(new)]
+    return (*known, *encoded)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
