@@ -1,6 +1,8 @@
 """The catalogue: names without torch, and what a wrong name is told."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 from zoo_helpers import ROWS, in_new_process
@@ -13,6 +15,36 @@ def test_names_are_unique_and_include_every_row() -> None:
     names = catalogue.names()
     assert len(names) == len(set(names))
     assert set(names) >= set(ROWS)
+
+
+def test_names_suit_a_partition() -> None:
+    assert [name for name in catalogue.names() if set(name) & set("|[], ")] == []
+
+
+def test_loads_at_once() -> None:
+    code = (
+        "import time; began = time.perf_counter(); from exporters.zoo import catalogue; catalogue.names(); "
+        "print(time.perf_counter() - began)"
+    )
+    assert min(float(in_new_process(code)) for _ in range(3)) < 0.2
+
+
+def test_is_what_the_installed_transformers_gives() -> None:
+    """After an upgrade of transformers: `python -m exporters.zoo.generate`."""
+    done = subprocess.run([sys.executable, "-m", "exporters.zoo.generate", "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr.splitlines()[-1]
+
+
+def test_every_class_that_keeps_a_cache_has_a_decode_variant() -> None:
+    names = set(catalogue.names())
+    classes = [catalogue.entry(name) for name in names if "@" not in name]
+    assert {entry.name for entry in classes if entry.decodes} == {name.partition("@")[0] for name in names if name.endswith("@decode")}
+    assert all(entry.generates for entry in classes if entry.decodes)
+
+
+def test_a_module_that_can_t_be_imported_is_read_as_source() -> None:
+    entry = catalogue.entry("HiggsAudioV2TokenizerModel")
+    assert (entry.family, entry.main_input) == ("audio", "input_values")
 
 
 def test_loads_without_torch_or_transformers() -> None:

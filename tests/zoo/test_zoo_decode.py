@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 
+import pytest
 import torch
 from zoo_helpers import input_sets, run
 
@@ -53,6 +54,28 @@ def test_past_and_total_have_bounds_that_agree(sample_of: SampleOf) -> None:
     axes = {axis.name: axis for axis in sample_of(NAME).axes}
     assert axes["past"].max == axes["total"].max - 1
     assert axes["past"].min == axes["total"].min - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("T5ForConditionalGeneration@decode", {"attention_mask", "decoder_input_ids", "encoder_outputs", "cache"}),
+        ("WhisperForConditionalGeneration@decode", {"decoder_input_ids", "encoder_outputs", "cache"}),
+        ("LlavaForConditionalGeneration@decode", {"input_ids", "attention_mask", "cache"}),  # the image is past
+    ],
+)
+def test_a_step_is_given_what_it_still_needs(name: str, given: set[str], sample_of: SampleOf) -> None:
+    assert set(sample_of(name).inputs) == given
+
+
+def test_a_step_doesn_t_pad_what_counts_from_the_first_token(sample_of: SampleOf) -> None:
+    assert sample_of("RobertaForCausalLM@decode").inputs["attention_mask"].all()
+
+
+def test_what_is_past_fills_a_sliding_window(sample_of: SampleOf) -> None:
+    sample = sample_of("MistralForCausalLM@decode")
+    lengths = {inputs["cache"].layers[0].keys.shape[2] for inputs in input_sets(sample).values()}
+    assert lengths == {sample.model.config.sliding_window - 1}
 
 
 def test_other_cached_decoders_need_no_code_of_their_own(sample_of: SampleOf) -> None:
