@@ -59,7 +59,7 @@ def load(path: str | Path) -> Sample:
         tokenized = text_inputs(info.path, vocabulary, parameters, longest)
         if tokenized is not None:
             given, source = tokenized
-    sample = make_sample(model, "", main_input, override(config.model_type), seed=_SEED, given=given)
+    sample = make_sample(model, "", main_input, override(config.model_type, type(model).__name__), seed=_SEED, given=given)
     sample.source = source
     return sample
 

@@ -46,6 +46,9 @@ _BOUND_FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
+_UNBOUNDED = ("batch", "images")  # and what is a multiple of them
+
+
 def _receptive_field(config: PreTrainedConfig) -> int:
     """Samples that a stack of convolutions needs for one frame."""
     field_size = 1
@@ -82,6 +85,8 @@ def _axis(name: str, sizes: tuple[int, ...], config: PreTrainedConfig, declared:
     bounds = dict(declared.get(name, {}))
     if name == "samples" and hasattr(config, "conv_kernel"):
         bounds["min"] = _receptive_field(config)
+    if "max" not in bounds and not name.startswith(_UNBOUNDED):
+        bounds = {**bounds, "max": 4 * max(sizes), "why": "nothing in the config bounds it; four times the largest sample"}
     return Axis(name, sizes, **bounds)
 
 

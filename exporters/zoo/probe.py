@@ -17,6 +17,8 @@ from exporters.zoo.build import build
 from exporters.zoo.sample import Sample
 
 MOST_PARAMETERS = 2_500_000
+FLAT = 1e-5
+LARGE = 1e4
 DECODE_TOLERANCE = 1e-3  # beside logits of about one
 _PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'|install ([\w.-]+)`")
 
@@ -50,7 +52,8 @@ def probe(name: str) -> dict[str, Any]:
 
     Returns:
         `outcome` (`ok`, `failed`, `skipped`), `reason`, `stage` (`build`, `inputs`, `forward`, `decode`) where it isn't ok, `parameters`,
-        `axes`, `unnamed` (tensor axes that vary without a name), `seconds`, `where` (the innermost frame in transformers).
+        `axes`, `unnamed` (tensor axes that vary without a name), `flat` and `large` (outputs whose comparison says little), `seconds`,
+        `where` (the innermost frame in transformers).
     """
     began = time.perf_counter()
     result: dict[str, Any] = {"name": name, "outcome": "failed", "reason": "", "stage": "build"}
@@ -64,6 +67,8 @@ def probe(name: str) -> dict[str, Any]:
         for set_name, inputs in {"inputs": sample.inputs, **sample.others}.items():
             outputs = call(sample.model, inputs)
             result["reason"] = _doubt(outputs, set_name)
+            if set_name == "inputs":
+                result["flat"], result["large"] = _flat(outputs), _large(outputs)
             if result["reason"]:
                 break
         if not result["reason"] and entry.variant == "decode":
@@ -88,6 +93,18 @@ def _doubt(outputs: dict[str, torch.Tensor], set_name: str) -> str:
         if tensor.is_floating_point() and tensor.isnan().any():
             return f"{set_name}: {path} has NaN"
     return ""
+
+
+def _flat(outputs: dict[str, torch.Tensor]) -> list[str]:
+    """Floating outputs that are one value throughout, so that comparing them says nothing."""
+    floating = {path: tensor for path, tensor in outputs.items() if tensor.is_floating_point() and tensor.numel() > 1}
+    return [path for path, tensor in floating.items() if float(tensor.max() - tensor.min()) < FLAT]
+
+
+def _large(outputs: dict[str, torch.Tensor]) -> list[str]:
+    """Floating outputs beyond any that a trained model gives, whose comparison rounding decides."""
+    floating = {path: tensor[tensor.isfinite()] for path, tensor in outputs.items() if tensor.is_floating_point()}
+    return [path for path, tensor in floating.items() if tensor.numel() and float(tensor.abs().max()) > LARGE]
 
 
 def _decode_differs(sample: Sample) -> str:

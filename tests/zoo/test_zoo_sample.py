@@ -30,6 +30,16 @@ def test_other_sets_have_another_batch_and_a_batch_of_one(name: str) -> None:
     assert batch.sizes == (2, 3, 1)
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_axes_are_bounded(name: str) -> None:
+    for axis in build(name).axes:
+        assert axis.sizes[0] >= 2, f"{axis.name}: torch.export freezes an axis of {axis.sizes[0]}"
+        if not axis.name.startswith(("batch", "images")):
+            assert axis.max is not None
+            assert max(axis.sizes) <= axis.max
+            assert axis.why
+
+
 def test_sample_names_every_family_of_the_zoo() -> None:
     families = {catalogue.entry(name).family for name in catalogue.names()}
     assert families == set(SAMPLE)
