@@ -17,6 +17,10 @@ from torch.utils import _pytree as pytree
 # Python counters that change from call to call: leaves, so that they neither freeze a tree spec nor hide in it.
 _COUNTERS = {"cumulative_length", "cumulative_length_int"}
 
+# Attributes of cache layers that others determine: the batch size of a static layer is its keys' (as context it would freeze the
+# batch), the window's size as a tensor is the window's size (a trace makes it anew, as a tensor that belongs to the trace).
+_DERIVED = {"batch_size", "_sliding_window_tensor"}
+
 
 class CacheContext(dict):
     """What a flattened container is besides its tensors: nested, JSON-able, compared by value.
@@ -48,11 +52,6 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
         TypeError: for a value that is neither a leaf, a plain constant nor a container; it names the path.
     """
     name = path.rpartition(".")[2]
-    if isinstance(value, torch.Tensor) and name.startswith("_") and value.dim() == 0 and not torch._subclasses.fake_tensor.is_fake(value):
-        # a private scalar tensor is a constant that was put on the device early (a sliding window's size)
-        with unset_fake_temporarily():  # in a trace, the item of a tensor is a symbol
-            number = value.item()
-        return {"scalar": number, "dtype": str(value.dtype).removeprefix("torch.")}
     if isinstance(value, torch.Tensor | torch.SymInt) or (name in _COUNTERS and isinstance(value, int | _IntWrapper)):
         leaves.append((path, value))
         return {"leaf": len(leaves) - 1}
@@ -70,10 +69,7 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
     if isinstance(value, dict):
         return {"dict": [[key, _flatten_to_context(item, f"{path}.{key}" if path else str(key), leaves)] for key, item in value.items()]}
     if _is_container(value):
-        attributes = dict(vars(value))
-        if "max_cache_len" in attributes:
-            # a static layer notes its batch size, which the shape of its keys says too: as context it would freeze the batch
-            attributes.pop("batch_size", None)
+        attributes = {key: item for key, item in vars(value).items() if key not in _DERIVED}
         kind = type(value)
         return {
             "object": f"{kind.__module__}:{kind.__qualname__}",
@@ -87,9 +83,6 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
 def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
     """The inverse of `_flatten_to_context`."""
     match context:
-        case {"scalar": value, "dtype": dtype}:
-            with unset_fake_temporarily():
-                return torch.tensor(value, dtype=getattr(torch, dtype))
         case {"leaf": index}:
             return leaves[index]
         case {"value": value}:
@@ -110,10 +103,18 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
             value = object.__new__(_import(name))
             for key, item in attributes.items():
                 setattr(value, key, _unflatten_from_context(item, leaves))
-            if "max_cache_len" in attributes and isinstance(getattr(value, "keys", None), torch.Tensor):
-                value.batch_size = value.keys.shape[0]
+            _derive(value)
             return value
     raise TypeError(f"{context!r} is no context of exporters/pytrees.py")
+
+
+def _derive(value: Any) -> None:
+    """Set the attributes of a rebuilt layer that `_DERIVED` left out."""
+    if hasattr(value, "max_cache_len") and isinstance(getattr(value, "keys", None), torch.Tensor):
+        value.batch_size = value.keys.shape[0]
+    if isinstance(getattr(value, "sliding_window", None), int):
+        with unset_fake_temporarily():
+            value._sliding_window_tensor = torch.tensor(value.sliding_window, dtype=torch.long)
 
 
 def _import(name: str) -> type:
