@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporters.signature import Signature
-from exporters.utils import Observation
+from exporters.utils import Observation, target_name
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -89,14 +89,10 @@ def _graph_modules(root: "GraphModule", delegate_type: type) -> "list[GraphModul
 
 
 def operator_name(node: "Node") -> str:
-    """The name of a node's target without the dialect before it: `aten.add.Tensor`, `sym_size.int`, `mul`."""
-    target = node.target
-    if isinstance(target, str):
-        return target
-    name = getattr(target, "name", None)
-    if callable(name):  # an operator of torch's or of the edge dialect: `aten::add.Tensor`
-        return str(name()).replace("::", ".")
-    return str(getattr(target, "__name__", target))
+    """The name of a node's target without the dialect before it: `aten.add.Tensor`, `sym_size.int`, `_operator.mul`."""
+    name: str = getattr(node.target, "__name__", "")
+    is_edge_operator = type(node.target).__name__ == "EdgeOpOverload"
+    return name if is_edge_operator else target_name(node)
 
 
 def planned_bytes(manager: "ExecutorchProgramManager") -> dict[str, int]:
