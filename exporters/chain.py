@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from exporters import known_issues, source
+from exporters import known_issues, publish, source
 from exporters.backends import STAGES, family_of
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import CorruptArtifact, ExportError, StoreError, UsageError
@@ -82,6 +82,8 @@ class _Chain:
         if request.pack and not request.out:
             raise UsageError("--pack says how to write an output folder", next="add --out FOLDER")
         self._source: Source = source.resolve(request.model)
+        if request.out:
+            publish.check_target(Path(request.out))
         self._home = Path(request.home)
         self._store = Store(request.store or self._home / "store")
         self._report = Report(
@@ -219,8 +221,6 @@ class _Chain:
 
     def _publish(self, artifact: Path) -> None:
         """Put the export where people find it, and into the folder asked for."""
-        from exporters import publish
-
         request = self._request
         provenance = {"model": request.model, "backend": request.backend, "stages": {s.stage: s.digest for s in self._report.stages}}
         current = self._home / "exports" / request.backend / self._source.name

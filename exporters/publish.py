@@ -15,6 +15,22 @@ MAIN_FILE = {"onnx": "model.onnx", "executorch": "model.pte", "dynamo": "program
 PROVENANCE = "zooport.json"
 
 
+def check_target(target: Path) -> None:
+    """Whether an export can be put into `target`, asked before any work is done.
+
+    Raises:
+        StoreError: it is a file, holds files of somebody else's, or can't be written.
+    """
+    _refuse_foreign(target)
+    parent = next(folder for folder in (target, *target.parents) if folder.exists())
+    probe = parent / f".{uuid.uuid4().hex}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise StoreError(f"can't write {target}: {error.strerror or error}", next="choose a folder you can write to") from error
+
+
 def publish(artifact: Path, weight_files: list[Path], target: Path, *, family: str, provenance: dict[str, Any]) -> Path:
     """Put an export into `target`, whole or not at all; the path of its main file.
 

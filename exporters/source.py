@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporters.errors import UnknownModel
+from exporters import hub
 from exporters.store import json_digest
 from exporters.zoo import catalogue
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
@@ -57,33 +57,31 @@ class Source:
 
 
 def resolve(model: str) -> Source:
-    """A class of the zoo by its name, or a checkpoint by its folder.
+    """A class of the zoo by its name, a checkpoint by its folder or its hub id.
 
     Raises:
-        UnknownModel: it is neither; with near matches.
-        CheckpointError: the folder isn't a whole checkpoint.
+        UnknownModel: it is none of them; with near matches.
+        CheckpointError: the folder isn't a whole checkpoint, or the hub can't be reached.
     """
     if model in catalogue.names():
         return Source(model, f"zoo:{model}", f"zoo:{model}")
     path = Path(model).expanduser()
+    if not path.exists() and hub.is_hub_id(model):
+        return _checkpoint(describe(hub.snapshot(model)), model.replace("/", "--"))
     if path.exists() or "/" in model or model.startswith((".", "~")):
-        if not path.exists() and not model.startswith((".", "~", "/")):
-            raise UnknownModel(
-                f"{model} is neither a folder nor a model of the zoo", next="give a class of `zooport zoo` or a local checkpoint folder"
-            )
         return _checkpoint(describe(path))
     catalogue.entry(model)  # raises, with near matches
     raise AssertionError("the catalogue names this model and has no entry for it")
 
 
-def _checkpoint(info: CheckpointInfo) -> Source:
+def _checkpoint(info: CheckpointInfo, name: str = "") -> Source:
     """Architecture: config, tokenizer and the weights' headers; values: each file's size and bytes."""
     headers = [(file.name, file.stat().st_size, _head(file)) for file in info.weight_files]
     texts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(info.path.glob("*tok*")) if file.is_file()]
     digest = json_digest([info.config_digest, headers, texts])
     values = json_digest([_file_digest(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in info.weight_files])
     where = hashlib.sha256(str(info.path).encode()).hexdigest()[:8]
-    return Source(f"{info.name}-{where}", digest, values, info)
+    return Source(name or f"{info.name}-{where}", digest, values, info)
 
 
 def _head(file: Path) -> str:

@@ -196,11 +196,12 @@ def config_without_weights(tmp_path: Path) -> str:
     ("model", "options", "error", "says"),
     [
         ("BertForSequenceClasification", {}, UnknownModel, "BertForSequenceClassification"),
-        ("somebody/some-model", {}, UnknownModel, "somebody/some-model"),
+        ("somebody/some-model", {}, CheckpointError, "the hub can't be reached"),
         ("/nowhere/at/all", {}, CheckpointError, "/nowhere/at/all"),
         (SMALL, {"backend": "onx"}, UnknownBackend, "did you mean onnx"),
         (SMALL, {"opset": 99}, UsageError, "opset 99"),
         (SMALL, {"pack": True}, UsageError, "--out"),
+        (SMALL, {"out": "/proc/nothing"}, StoreError, "/proc/nothing"),
     ],
 )
 def test_bad_requests_are_refused_by_name(tmp_path: Path, model: str, options: dict[str, Any], error: type[Exception], says: str) -> None:
