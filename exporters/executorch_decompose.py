@@ -72,7 +72,7 @@ def _with_leaves(program: ExportedProgram, dropped: Set[str], kept: Sequence[int
     program = with_own_graph(program)
     graph = program.graph
     output = graph.output_node()
-    output.args = (tuple(output.args[0][index] for index in kept),)  # type: ignore[index, arg-type, union-attr]
+    output.args = (tuple(output.args[0][index] for index in kept),)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in dropped:
             graph.erase_node(node)

@@ -10,6 +10,7 @@ The patches of stages 2 and 3 are one registry, installed while tracing, while d
 Memory is planned for the largest sizes, so every dynamic axis is bounded when it is traced.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from exporters import executorch_bounds, executorch_decompose, executorch_passes, executorch_scan, executorch_stage
 from exporters.configs import ExecutorchConfig
@@ -158,22 +160,23 @@ class Target:
     checks_kernels: bool = True
 
     def place(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-        """The model and the inputs as the target needs them; copies if anything has to change."""
-        from copy import deepcopy
-
-        from torch.utils import _pytree as pytree
-
+        """The model and the inputs as the target needs them: the caller's own where they are, copies if anything has to change."""
         from exporters import pytrees
 
         pytrees.register_all()
 
+        def moves(tensor: torch.Tensor) -> bool:
+            return tensor.device.type != self.device or (self.dtype not in (None, tensor.dtype) and tensor.is_floating_point())
+
         def placed(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
 
-        weights = [*model.parameters(), *model.buffers()]
-        if any(placed(weight) is not weight for weight in weights):
-            model = deepcopy(model).to(self.device, self.dtype)
-        return model, pytree.tree_map_only(torch.Tensor, placed, dict(inputs))
+        if any(moves(weight) for weight in (*model.parameters(), *model.buffers())):
+            model = copy.deepcopy(model).to(self.device, self.dtype)
+        given = dict(inputs)
+        if any(isinstance(leaf, torch.Tensor) and moves(leaf) for leaf in pytree.tree_leaves(given)):
+            given = pytree.tree_map_only(torch.Tensor, placed, given)
+        return model, given
 
 
 def prepare_for_xnnpack() -> Target:
@@ -210,7 +213,7 @@ def prepare_for_cuda() -> Target:
     def partitioners() -> list[Any]:
         return [CudaPartitioner([CudaBackend.generate_method_name_compile_spec("forward")])]
 
-    return Target(partitioners, device="cuda", dtype=torch.bfloat16, checks_kernels=False)
+    return Target(partitioners, device="cuda", checks_kernels=False)
 
 
 _BACKEND_PREPARE: dict[str, Callable[[], Target]] = {
@@ -308,9 +311,9 @@ def _patch_reshape_constraints(original: Callable[..., bool]) -> Callable[..., b
 
 def _reshapes_two_dynamic_dims(node: torch.fx.Node) -> bool:
     is_convolution = "convolution" in str(node.target)
-    if is_convolution and len(node.args[3]) != 1:  # type: ignore[arg-type]  # the stride, a list of one int a spatial dimension
+    if is_convolution and len(node.args[3]) != 1:  # the stride, a list of one int a spatial dimension
         return False
-    tensors = [node.meta["val"], node.args[0].meta["val"]] if is_convolution else [node.meta["val"]]  # type: ignore[union-attr]
+    tensors = [node.meta["val"], node.args[0].meta["val"]] if is_convolution else [node.meta["val"]]
     return any(sum(not isinstance(size, int) for size in tensor.shape) > 1 for tensor in tensors)
 
 
