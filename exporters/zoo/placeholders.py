@@ -120,7 +120,7 @@ def _token(request: Request, fields: tuple[str, ...]) -> int | None:
 
 def _weights(request: Request, kind: str, data: torch.Tensor) -> list[int]:
     """How large each image, video or sound is, where its size is told; 1 each otherwise."""
-    for name in ("image_grid_thw", "image_grid_hw", "grid_thw") if kind == "image" else ("video_grid_thw",):
+    for name in ("image_grid_thw", "image_grid_hw", "grid_thw", "target_sizes") if kind == "image" else ("video_grid_thw",):
         if name in request.made:
             return [int(grid.prod()) for grid in request.made[name].tensor]
     for name in ("image_sizes", "spatial_shapes"):

@@ -156,10 +156,10 @@ def _failure(error: Exception, stage: str) -> dict[str, Any]:
 
 
 def missing_package(error: BaseException) -> str:
-    """The package for whose absence `error` was raised; empty for any other error."""
+    """The package, or packages, for whose absence `error` was raised; empty for any other error."""
     if not isinstance(error, ImportError):
         return ""
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("transformers"):
         return error.name
-    found = _PACKAGE.search(str(error))
-    return next((group for group in found.groups() if group), "") if found else ""
+    found = [group for groups in _PACKAGE.findall(str(error)) for group in groups if group]
+    return " and ".join(dict.fromkeys(found))

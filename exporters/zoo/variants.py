@@ -74,7 +74,8 @@ def _step(model: nn.Module, sets: InputSets, name: str, options: Mapping[str, An
         torch.default_generator.manual_seed(0)  # for a codec that draws
         outputs = model(**{**prompt, **given})
     if axis == "decoder_sequence":
-        step["encoder_outputs"] = _own(read[-1] if read else BaseModelOutput(last_hidden_state=outputs.encoder_last_hidden_state))
+        states = getattr(outputs, "encoder_last_hidden_state", getattr(outputs, "generator_enc_last_hidden_state", None))
+        step["encoder_outputs"] = _own(read[-1] if read else BaseModelOutput(last_hidden_state=states))
     return {**step, **sets.constants, **options.get("constants", {}), cache: _own_storage(getattr(outputs, cache))}
 
 
