@@ -5,6 +5,7 @@ Bytes depend on the graph alone: node metadata that names memory or folders of t
 """
 
 import contextlib
+import importlib
 import io
 import json
 import math
@@ -26,7 +27,7 @@ from torch.export.pt2_archive._package import load_pt2
 from exporters import pytrees
 from exporters.onnx_stage import OnnxStage
 from exporters.signature import Signature
-from exporters.stages import ProgramStage
+from exporters.stages import ProgramStage, operator_histogram
 
 PROGRAM, GRAPH, SIGNATURE = "program.pt2", "model.onnx", "signature.json"
 
@@ -50,17 +51,30 @@ def save_program(stage: ProgramStage, folder: Path, *, aliases: Mapping[str, str
     with _portable_metadata(stripped), _rounding_serializes():
         torch.export.save(stripped, buffer)
     (folder / PROGRAM).write_bytes(buffer.getbuffer())
-    _write_signature(stage.signature, folder, stage=stage.stage, backend=stage.backend, model=stage.model, aliases=dict(aliases))
+    header = {"stage": stage.stage, "backend": stage.backend, "model": stage.model, "aliases": dict(aliases)}
+    _write_signature(stage.signature, folder, operator_modules=_operator_modules(program), **header)
 
 
 def load_program(folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> ProgramStage:
     """Read what `save_program` wrote, with `state` as parameters and buffers; without it they are fake: shapes, no memory."""
     signature, header = _read_signature(folder)
+    for module in header.get("operator_modules", ()):
+        importlib.import_module(module)
     # `torch.export.load` is this, less the reason when it fails
     with _rounding_serializes(), _type_hints_once():
         program = load_pt2(str(folder / PROGRAM)).exported_programs["model"]
     _attach(program, state)
     return ProgramStage(header["stage"], header["backend"], header["model"], program, signature)
+
+
+# Where custom operators are registered, by their namespace: a program that calls one loads only once that module is imported.
+_OPERATOR_MODULES = {"transformers": "transformers.integrations.moe"}
+
+
+def _operator_modules(program: ExportedProgram) -> list[str]:
+    """The modules to import before a program can be loaded."""
+    namespaces = {name.partition(".")[0] for name in operator_histogram(program)}
+    return sorted(_OPERATOR_MODULES[namespace] for namespace in namespaces & _OPERATOR_MODULES.keys())
 
 
 def read_aliases(folder: Path) -> dict[str, str]:

@@ -267,3 +267,15 @@ def test_a_saved_program_loads_in_a_process_that_only_imported_exporters(tmp_pat
         expected = pytree.tree_leaves(model(**copy.deepcopy(inputs)))
     for mine, theirs in zip(torch.load(tmp_path / "saved" / "outputs.bin"), expected, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_saved_program_brings_the_module_of_its_custom_operators(tmp_path: Path) -> None:
+    from exporters.zoo.build import build
+
+    sample = build("MixtralForCausalLM")
+    exported = DynamoExporter().export(sample.model, sample.inputs)
+    assert any("grouped_mm_fallback" in name for name in exported.stages[0].operators())
+    exported.save(tmp_path)
+    code = "import sys, exporters; exporters.load(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-1500:]
