@@ -67,3 +67,29 @@ def _patch_expert_loop(original: Callable[..., torch.Tensor]) -> Callable[..., t
         return result
 
     return patch
+
+
+@register_patch("dynamo", "transformers.models.dbrx.modeling_dbrx.DbrxExperts.forward")
+def _patch_dbrx_expert_loop(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Run every expert on every token, and weight with zero where the router didn't choose it.
+
+    Why: the loop goes over the experts that got a token, and each over its own number of tokens: data that a trace doesn't have.
+    Cost: every expert works on every token, instead of on those routed to it.
+    Upstream: not filed.
+    Seen in: DbrxForCausalLM
+    """
+
+    def patch(self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+        tokens = hidden_states.reshape(-1, self.hidden_size)
+        gates, ups, downs = (
+            weight.view(self.num_experts, self.ffn_hidden_size, self.hidden_size) for weight in (self.mlp.w1, self.mlp.v1, self.mlp.w2)
+        )
+        result = torch.zeros_like(tokens)
+        for index in range(self.num_experts):
+            mine = top_k_index == index
+            weight = torch.where(mine, top_k_weights, 0).sum(-1, keepdim=True)
+            output = self.mlp(tokens, gates[index], ups[index], downs[index]) * weight
+            result = result + torch.where(mine.any(-1, keepdim=True), output, 0).to(tokens.dtype)
+        return result.view(hidden_states.shape[0], -1, self.hidden_size)
+
+    return patch

@@ -1,0 +1,47 @@
+"""Model patches for time series: encoders over histories that have no padding, and distributions that check their parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from exporters.utils import register_patch
+
+# ── Stage 2: Model patches ────────────────────────────────────────────────────
+
+
+@register_patch(
+    "dynamo",
+    "transformers.models.autoformer.modeling_autoformer.create_bidirectional_mask",
+    "transformers.models.informer.modeling_informer.create_bidirectional_mask",
+)
+def _patch_mask_of_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Where nothing is padded there is no mask, as in eager.
+
+    Why: while tracing, transformers makes a mask in which everything is visible. These models can't take one: Informer's encoder halves the
+        sequence from layer to layer and keeps the mask, Autoformer reads the width of a head as the length of the keys.
+    Upstream: not filed.
+    Seen in: AutoformerForPrediction, InformerForPrediction
+    """
+
+    def patch(*args: Any, **kwargs: Any) -> Any:
+        plain = not args and kwargs.keys() <= {"config", "inputs_embeds", "attention_mask", "encoder_hidden_states"}
+        return None if plain and kwargs.get("attention_mask") is None else original(*args, **kwargs)
+
+    return patch
+
+
+@register_patch("dynamo", "torch.distributions.distribution.Distribution.__init__")
+def _patch_validation(original: Callable[..., None]) -> Callable[..., None]:
+    """Make a distribution without asking whether its parameters are valid.
+
+    Why: the question is answered by raising an exception or not, which a graph can't.
+    Cost: parameters that eager would refuse (a NaN, a negative scale) give the numbers that follow from them.
+    Upstream: not filed.
+    Seen in: InformerForPrediction
+    """
+
+    def patch(self: Any, batch_shape: Any = torch.Size(), event_shape: Any = torch.Size(), validate_args: bool | None = None) -> None:
+        original(self, batch_shape, event_shape, validate_args=False)
+
+    return patch
