@@ -64,11 +64,11 @@ def _counts_images(request: Request) -> bool:
 
 
 def _grid(request: Request, images: int) -> torch.Tensor:
-    """(images, 3): one frame, and rows and columns of patches that whole merges divide; every other image is wider."""
+    """(images, 3): one frame, and rows and columns of patches that whole merges divide; the first and every other image is wider."""
     merge = first_of(vision(request.config), "spatial_merge_size", "merge_size") or first_of(request.config, "spatial_merge_size") or 1
     merge = merge if isinstance(merge, int) else 2
     step = max(2, merge)
-    return torch.tensor([[1, step, step * (1 + image % 2)] for image in range(images)])
+    return torch.tensor([[1, step, step * (2 - image % 2)] for image in range(images)])
 
 
 def _patch_width(request: Request) -> int:
