@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from exporters.utils import register_patch
 
 # ── Stage 2: Model patches ────────────────────────────────────────────────────
@@ -41,7 +39,7 @@ def _patch_validation(original: Callable[..., None]) -> Callable[..., None]:
     Seen in: InformerForPrediction
     """
 
-    def patch(self: Any, batch_shape: Any = torch.Size(), event_shape: Any = torch.Size(), validate_args: bool | None = None) -> None:
-        original(self, batch_shape, event_shape, validate_args=False)
+    def patch(self: Any, *shapes: Any, validate_args: bool | None = None, **named_shapes: Any) -> None:
+        original(self, *shapes[:2], **named_shapes, validate_args=False)
 
     return patch
