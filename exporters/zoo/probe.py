@@ -20,7 +20,7 @@ MOST_PARAMETERS = 2_500_000
 FLAT = 1e-5
 LARGE = 1e4
 DECODE_TOLERANCE = 1e-3  # beside logits of about one
-_PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'|install ([\w.-]+)`")
+_PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'")
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -146,7 +146,7 @@ def _failure(error: Exception, stage: str) -> dict[str, Any]:
     message = " ".join(f"{type(error).__name__}: {error}".split())
     package = missing_package(error)
     if package:
-        return {"outcome": "skipped", "reason": f"needs the package {package}, which is not installed"}
+        return {"outcome": "skipped", "reason": f"not installed: {package}"}
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if "/transformers/models/" in frame.filename] or list(frames)
     where = f"{inside[-1].filename.rpartition('/')[2]}:{inside[-1].lineno} {inside[-1].name}: {inside[-1].line}"
