@@ -31,6 +31,7 @@ from exporters.utils import (
     apply_fx_node_fixes,
     apply_fx_program_fixes,
     apply_patches,
+    register_fx_node_fix,
     register_fx_program_fix,
     register_patch,
 )
@@ -421,5 +422,22 @@ def _fix_mutated_inputs(program: ExportedProgram) -> ExportedProgram | None:
 
 # ── Stage 5: FX node fixes ────────────────────────────────────────────────────
 
-# A node fix that this family alone needs goes here; that a view of an attention's result is a reshape, every family needs:
-# exporters/models/attention.py.
+# What this family alone needs. That a view of an attention's result is a reshape, every family needs: exporters/models/attention.py.
+
+
+@register_fx_node_fix(f"{FAMILY}.xnnpack", operators=("aten.max_pool2d.default", "aten.avg_pool2d.default"))
+def _fix_pool_arguments(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Spell out the kernel and the stride of a pool, one number an axis.
+
+    Why: XNNPACK's partitioner reads both by position and by axis, and raises IndexError where the stride is left out, which means the
+        kernel's, or one number stands for both axes.
+    Upstream: pytorch/executorch#21488.
+    Seen in: `max_pool2d(x, 2)` in any module
+    """
+    kernel: Any = node.args[1]
+    stride: Any = node.args[2] if len(node.args) > 2 else []
+    spelled = [list(kernel) * (2 // len(kernel)), list(stride or kernel) * (2 // len(stride or kernel))]
+    if len(node.args) > 2 and [list(kernel), list(stride)] == spelled:
+        return False
+    node.args = (node.args[0], *spelled, *node.args[3:])
+    return True
