@@ -24,6 +24,7 @@ from exporters import known_issues, publish, source
 from exporters.backends import STAGES, family_of
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import CorruptArtifact, ExportError, StoreError, UsageError
+from exporters.home import STORE_VARIABLE
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
 from exporters.store import Store, json_digest, write_whole
@@ -40,7 +41,7 @@ class Request(BaseModel):
     Attributes:
         model: a class of the zoo, or a local checkpoint folder.
         home: where the store and the exports lie (`exporters.home.home()`).
-        store: URL of the store; inside `home` by default.
+        store: URL of the store, any that fsspec knows; `$ZOOPORT_STORE` by default, else inside `home`.
         max_sizes: upper bounds of dynamic axes, by name.
         out: also put the export into this folder; `pack` makes it self-contained.
         use_cache: False makes every stage anew.
@@ -85,7 +86,7 @@ class _Chain:
         if request.out:
             publish.check_target(Path(request.out))
         self._home = Path(request.home)
-        self._store = Store(request.store or self._home / "store")
+        self._store = Store(request.store or os.environ.get(STORE_VARIABLE) or self._home / "store")
         self._report = Report(
             model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed"
         )

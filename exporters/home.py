@@ -6,6 +6,7 @@ from pathlib import Path
 import platformdirs
 
 ENVIRONMENT_VARIABLE = "ZOOPORT_HOME"
+STORE_VARIABLE = "ZOOPORT_STORE"  # URL of an artifact store elsewhere, such as s3://bucket/prefix
 
 
 def home() -> Path:

@@ -98,6 +98,17 @@ def test_the_second_time_everything_is_cached_and_torch_is_not_imported(made: tu
     assert again.outcome == "verified"
 
 
+def test_artifacts_may_lie_on_any_file_system_that_fsspec_knows(made: tuple[Path, Report], tmp_path: Path) -> None:
+    _, local = made
+    first = export(tmp_path, store=f"memory://{tmp_path.name}")
+    again = export(tmp_path, store=f"memory://{tmp_path.name}")
+    assert digests(first) == digests(local)
+    assert [stage.cached for stage in first.stages] == [False] * 4
+    assert [stage.cached for stage in again.stages] == [True] * 4
+    assert again.outcome == "verified"
+    assert not (tmp_path / "store").exists()
+
+
 def test_another_bound_is_another_trace(made: tuple[Path, Report]) -> None:
     home, report = made
     other = export(home, max_sizes={"batch": 32}, until="traced_program")
