@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import sympy
 import torch
 from torch import nn
 from torch.export import ExportedProgram
@@ -24,12 +25,13 @@ from exporters import pytrees
 from exporters.configs import DynamoConfig
 from exporters.errors import UsageError
 from exporters.exported import Exported, ExportedDynamo
+
 # importing them registers their workarounds
-from exporters.models import attention, canine, csm, experts, llava, mamba, pooling, time_series, videomae, vision  # noqa: F401
+from exporters.models import attention, canine, csm, experts, gemma4, llava, mamba, pooling, time_series, videomae, vision  # noqa: F401
 from exporters.shapes import all_auto
 from exporters.signature import Signature, TensorInfo, distinct_outputs, leaf_names, split_constants
 from exporters.stages import ProgramStage, model_name, running
-from exporters.utils import apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, register_patch
+from exporters.utils import apply_fx_node_fixes, apply_fx_program_fixes, apply_patches, register_fx_program_fix, register_patch
 
 
 class DynamoExporter:
@@ -182,6 +184,21 @@ def get_dynamic_shapes(tensors: Mapping[str, Any], config: DynamoConfig) -> dict
     if not config.dynamic:
         return None
     return all_auto(tensors)
+
+
+@register_fx_program_fix("dynamo")
+def _fix_range_of_expression(program: ExportedProgram) -> ExportedProgram | None:
+    """Drop the ranges of derived sizes, which follow from those of the symbols in them.
+
+    Why: an axis that is another one plus something (a mask one longer than what it masks) has the range of `s87 + 1` beside that of
+        `s87`. A program that was saved and loaded then fails to decompose: `expected sympy.Symbol`.
+    Upstream: not filed.
+    Seen in: FlavaMultimodalModel
+    """
+    derived = [key for key in program.range_constraints if not isinstance(key, sympy.Symbol)]
+    for key in derived:
+        del program.range_constraints[key]
+    return program if derived else None
 
 
 # ── Stage 5: State cleanup ────────────────────────────────────────────────────

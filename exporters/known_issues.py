@@ -25,7 +25,13 @@ class KnownIssue:
 ONNX_DISABLE_OPTIMIZE: dict[str, KnownIssue] = {}
 
 # model class -> why it can't be exported as it is
-EXPORT_SKIPS: dict[str, KnownIssue] = {}
+EXPORT_SKIPS: dict[str, KnownIssue] = {
+    "HYV4VLVisionModel": KnownIssue(
+        "all",
+        "each image's position embeddings are resized by a factor that a Python loop computes from its height and width: the model has to"
+        " compute them for all patches at once, with the grid as a tensor",
+    ),
+}
 
 
 def skip_reason(model: str, backend: str) -> str:

@@ -1,6 +1,7 @@
 """What every stage shares: the object it hands on, and how a failure inside it is told."""
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -93,7 +94,13 @@ def root_cause(error: BaseException) -> BaseException:
     return error
 
 
+_FROZEN = re.compile(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)")
+
+
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """The first line of an exception's message that says something, cut to `limit` characters."""
+    """The first line of an exception's message that says something, cut to `limit` characters; of a frozen size, which axis it is."""
+    frozen = dict.fromkeys(f"{name}{rest}[{axis}] at {size}" for name, rest, axis, size in _FROZEN.findall(str(error)))
+    if frozen:
+        return f"the model freezes an axis that is to vary: {', '.join(frozen)}"[:limit]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:limit]
