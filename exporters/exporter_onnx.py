@@ -139,14 +139,17 @@ def _native_opset(config: OnnxConfig) -> int:
 # ── Stage 3: FX node fixes ────────────────────────────────────────────────────
 
 
-@register_fx_node_fix("onnx", operators=["aten._is_all_true.default", "aten._local_scalar_dense.default", "torch.sym_ite"])
+@register_fx_node_fix(
+    "onnx", operators=["aten._is_all_true.default", "aten._local_scalar_dense.default", "aten.sym_numel.default", "torch.sym_ite"]
+)
 def _fix_dead_assertion(graph_module: GraphModule, node: Node) -> bool:
     """Remove what only fed an assertion, once the assertion is gone.
 
-    Why: `aten._is_all_true` has no ONNX translation, and an `item` counts as an effect, so nobody else removes a dead one.
+    Why: `aten._is_all_true` and `aten.sym_numel` have no ONNX translation, and an `item` counts as an effect, so nobody else removes a
+        dead one.
     Cost: the condition is checked no longer; nothing of a graph in ONNX could.
     Upstream: not filed.
-    Seen in: LlavaForConditionalGeneration, Idefics3ForConditionalGeneration
+    Seen in: LlavaForConditionalGeneration, Idefics3ForConditionalGeneration, cases/case_14.py (Qwen2-VL's vision tower)
     """
     dead = [node]
     for user in dead:

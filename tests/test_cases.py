@@ -30,7 +30,6 @@ NUMBERS = [
 REFUSED = {
     "02": ("traced_program", r"input_ids.*size\(\)\[1\]"),  # CANINE's downsampling is written for the sample's length
     "04": ("traced_program", r"'x'.*size\(\)\[1\]"),  # GRU and LSTM are unrolled over time
-    "14": ("traced_program", "data-dependent"),  # Qwen2-VL: position ids from the values of the grid
     "16": ("traced_program", r"pixel_values.*size\(\)\[0\]"),  # Idefics3 drops all-padding images by value
     "18": ("traced_program", r"key_value_states.*size\(\)\[1\]"),  # Aria looks the size up in a dict
     "33": ("traced_program", r"cache.*keys.*size\(\)\[2\]"),  # a sliding-window cache counts in Python

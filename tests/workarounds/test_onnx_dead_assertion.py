@@ -1,5 +1,7 @@
 """_fix_dead_assertion: what only fed an assertion goes with it; what is used stays."""
 
+import operator
+
 import pytest
 import torch
 from torch import nn
@@ -57,3 +59,26 @@ def test_an_assertion_that_still_stands_keeps_its_condition() -> None:
     graph.output(x)
     module = torch.fx.GraphModule(nn.Module(), graph)
     assert not _fix_dead_assertion(module, condition)
+
+
+def dead_count() -> tuple[torch.fx.GraphModule, torch.fx.Node]:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    number = graph.call_function(torch.ops.aten.sym_numel.default, (x,))
+    graph.call_function(operator.eq, (number, 56))
+    graph.output(x)
+    return torch.fx.GraphModule(nn.Module(), graph), number
+
+
+def test_a_number_of_elements_that_was_only_compared_goes() -> None:
+    module, number = dead_count()
+    assert _fix_dead_assertion(module, number)
+    assert [node.op for node in module.graph.nodes] == ["placeholder", "output"]
+
+
+def test_a_number_of_elements_that_is_used_stays() -> None:
+    module, number = dead_count()
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    output.args = ((output.args[0], number),)
+    assert not _fix_dead_assertion(module, number)
+    assert len(module.graph.nodes) == 4
