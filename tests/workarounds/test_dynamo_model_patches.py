@@ -1,0 +1,188 @@
+"""Patches of models that froze a size or read one from data: each equals the original, and its model exports only with it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from transformers import CanineConfig, CsmDepthDecoderConfig, DbrxConfig
+from transformers.models.canine.modeling_canine import CanineAttention
+from transformers.models.csm.modeling_csm import CsmCodebooksHead
+from transformers.models.dbrx.modeling_dbrx import DbrxExperts
+from workaround_helpers import assert_restores, leave_out
+
+from exporters import DynamoConfig, DynamoExporter, varying
+from exporters.errors import ExportError
+from exporters.exported import Exported
+from exporters.utils import apply_patches
+from exporters.zoo.build import build
+from exporters.zoo.sample import Sample
+
+# workaround -> a model that needs it
+MODELS = {
+    "_patch_packed_attention": "GlmOcrVisionModel",
+    "_patch_grid_positions": "GlmOcrVisionModel",
+    "_patch_dbrx_expert_loop": "DbrxForCausalLM",
+    "_patch_codebook_heads": "CsmDepthDecoderForCausalLM",
+    "_patch_local_attention": "CanineForMultipleChoice",
+    "_patch_max_pool1d": "CanineForMultipleChoice",
+    "_patch_mask_of_nothing": "InformerForPrediction",
+    "_patch_validation": "InformerForPrediction",
+    "_patch_rows_of_data": "VideoMAEForPreTraining",
+    "_patch_image_pieces": "Gemma4ForConditionalGeneration",
+}
+# classes of modeling modules that are patched by their path only once they are imported
+IMPORTED = {"_patch_dbrx_expert_loop", "_patch_codebook_heads", "_patch_local_attention", "_patch_max_pool1d", "_patch_validation"}
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(5))
+
+
+def patched(function: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """What the original gives, and what it gives with the patches installed."""
+    with torch.no_grad():
+        expected = function(*copy.deepcopy(args))
+        with apply_patches("dynamo"):
+            return expected, function(*copy.deepcopy(args))
+
+
+def export(sample: Sample) -> Exported:
+    shapes = varying(sample.inputs, sample.others, sample.axes)
+    return DynamoExporter().export(sample.model, sample.inputs, config=DynamoConfig(dynamic=True, dynamic_shapes=shapes.dynamic_shapes))
+
+
+# ── Effect and canary ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("model", sorted(set(MODELS.values())))
+def test_effect(model: str) -> None:
+    sample = build(model)
+    exported = export(sample)
+    fired = {name.partition(":")[2] for name in exported.stages[0].seen.fired}
+    assert {name for name, needed_by in MODELS.items() if needed_by == model} <= fired
+    for given in (sample.inputs, *sample.others.values()):
+        with torch.no_grad():
+            expected: Any = sample.model(**copy.deepcopy(given))
+        actual = exported(**copy.deepcopy(given))
+        if sample.select is not None:
+            expected, actual = sample.select(expected, given), sample.select(actual, given)
+        for got, wanted in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
+            torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-3, equal_nan=True)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("name", "model"), MODELS.items())
+def test_canary(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, f"dynamo:{name}")
+    with pytest.raises(ExportError):
+        export(build(model))
+
+
+@pytest.mark.parametrize("name", sorted(IMPORTED))
+def test_originals_come_back(name: str) -> None:
+    assert_restores(f"dynamo:{name}")
+
+
+# ── Semantics ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_dbrx_experts(tokens: int, dtype: torch.dtype) -> None:
+    config = DbrxConfig(d_model=8, ffn_config={"ffn_hidden_size": 6, "moe_num_experts": 4, "moe_top_k": 2, "hidden_size": 8})
+    module = DbrxExperts(config.ffn_config).eval()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(2))
+    module.to(dtype)
+    chosen = torch.stack([torch.arange(tokens) % 3, torch.full((tokens,), 3)], dim=-1)
+    expected, actual = patched(module, random(1, tokens, 8).to(dtype), chosen, random(tokens, 2).abs().to(dtype))
+    torch.testing.assert_close(actual, expected, atol=5e-3 if dtype is torch.float16 else 1e-5, rtol=1e-2)
+
+
+@pytest.mark.parametrize("positions", [1, 4])
+def test_codebook_heads(positions: int) -> None:
+    config = CsmDepthDecoderConfig(hidden_size=8, vocab_size=11, num_codebooks=6)
+    module = CsmCodebooksHead(config.hidden_size, config.num_codebooks, config.vocab_size)
+    nn.init.normal_(module.weight)
+    expected, actual = patched(module, random(3, positions, 8), torch.arange(1, positions + 1))
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("length", [3, 8, 21])
+def test_local_attention(length: int) -> None:
+    """Several windows, one of them all padding."""
+    config = CanineConfig(hidden_size=16, num_attention_heads=2)
+    module = CanineAttention(
+        config, local=True, attend_from_chunk_width=8, attend_from_chunk_stride=8, attend_to_chunk_width=8, attend_to_chunk_stride=8
+    )
+    mask = torch.ones(2, length, length)
+    mask[1, :, 8:] = 0
+    mask[1, :, 2] = 0
+    expected, actual = patched(module.eval(), random(2, length, 16), mask)
+    torch.testing.assert_close(actual[0], expected[0], atol=1e-5, rtol=1e-4)
+
+
+def test_pooling() -> None:
+    class Pool(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.max_pool1d(x, 3, stride=2, padding=1)
+
+    sample, other = {"x": random(2, 3, 10)}, {"x": random(2, 3, 17)}
+    shapes = varying(sample, {"other": other})
+    exported = DynamoExporter().export(Pool(), sample, config=DynamoConfig(dynamic=True, dynamic_shapes=shapes.dynamic_shapes))
+    for given in (sample, other):
+        torch.testing.assert_close(exported(**given), Pool()(**given))
+
+
+GRIDS = [[[1, 2, 2]], [[1, 4, 2], [2, 2, 6], [1, 2, 2]], [[3, 6, 4], [1, 4, 8]]]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize(("side", "temporal"), [(2, False), (1, False), (2, True)])
+def test_grid_positions(grid: list[list[int]], side: int, temporal: bool) -> None:
+    from transformers.models.glm_ocr import modeling_glm_ocr
+
+    def positions(grid: torch.Tensor) -> torch.Tensor:
+        return modeling_glm_ocr.get_vision_position_ids(grid, side, include_temporal=temporal)
+
+    expected, actual = patched(positions, torch.tensor(grid))
+    assert torch.equal(actual, expected)
+
+
+def test_given_positions_are_kept() -> None:
+    from transformers.models.glm_ocr import modeling_glm_ocr
+
+    given = {"position_ids": torch.arange(4)}
+    with apply_patches("dynamo"):
+        result = modeling_glm_ocr.get_vision_position_ids(torch.tensor([[1, 2, 2]]), 2, kwargs=given)
+    assert torch.equal(result, torch.arange(4))
+    assert not given
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_attention(attention: str) -> None:
+    """Images of different sizes and a video of two frames, each attending to itself alone."""
+    sample = build("GlmOcrVisionModel")
+    model = sample.model
+    model.set_attn_implementation(attention)  # type: ignore[operator]
+    grid = torch.tensor([[1, 4, 4], [2, 2, 4], [1, 2, 2]])
+    states = random(int(grid.prod(-1).sum()), sample.inputs["hidden_states"].shape[-1])
+    expected, actual = patched(lambda *args: model(args[0], grid_thw=args[1]), states, grid)
+    torch.testing.assert_close(actual.last_hidden_state, expected.last_hidden_state, atol=1e-4, rtol=1e-3)
+
+
+def test_a_distribution_without_checks() -> None:
+    def likelihood(scale: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(torch.zeros(3), scale).log_prob(torch.ones(3))
+
+    expected, actual = patched(likelihood, torch.tensor([0.5, 1.0, 2.0]))
+    assert torch.equal(actual, expected)
+    with apply_patches("dynamo"):
+        assert likelihood(-torch.ones(3)).isnan().all()
+    with pytest.raises(ValueError, match="scale"):
+        likelihood(-torch.ones(3))
