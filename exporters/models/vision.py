@@ -36,17 +36,14 @@ _PACKED = (
 # Model types whose vision encoders take positions from `transformers.vision_utils.get_vision_position_ids`.
 _GRID_POSITIONS = (
     "cohere_compass",
-    "cosmos3_edge",
     "dots3_note",
     "ernie4_5_vl_moe",
     "exaone4_5",
-    "glm46v",
     "glm4v",
     "glm4v_moe",
     "glm5_next",
     "glm_image",
     "glm_ocr",
-    "hunyuan_vl",
     "paddleocr_vl",
     "qwen2_5_vl",
     "qwen2_vl",
