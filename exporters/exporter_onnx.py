@@ -323,9 +323,58 @@ def _aten_sort_stable(self: TTensor, stable: bool | None = None, dim: int = -1, 
     return op.Cast(values, to=dtype) if narrow else values, indices
 
 
+def _aten_cummax(self: TTensor, dim: int) -> tuple[TTensor, TInt]:
+    """Take the largest of each prefix, and the last place where it stands: a reduction over a triangle of all pairs of positions.
+
+    Why: neither ONNX nor torchlib has a cumulative maximum.
+    Cost: as many numbers as the square of the axis.
+    Upstream: https://github.com/pytorch/pytorch/pull/84496 lists it as unsupported.
+    Seen in: GroundingDinoForObjectDetection
+    Operators: ReduceMax, Trilu
+    """
+    return _cumulative(self, dim, largest=True)
+
+
+def _aten_cummin(self: TTensor, dim: int) -> tuple[TTensor, TInt]:
+    """Take the smallest of each prefix, and the last place where it stands, as `_aten_cummax` does.
+
+    Why: neither ONNX nor torchlib has a cumulative minimum.
+    Cost: as many numbers as the square of the axis.
+    Upstream: https://github.com/pytorch/pytorch/pull/84496 lists it as unsupported.
+    Seen in: GroundingDinoForObjectDetection
+    Operators: ReduceMin, Trilu
+    """
+    return _cumulative(self, dim, largest=False)
+
+
+def _cumulative(values: TTensor, dim: int, *, largest: bool) -> tuple[TTensor, TInt]:
+    """Extremes of the prefixes along an axis of signed integers, and where they stand."""
+    rank, dtype = len(values.shape), values.dtype
+    if rank == 0 or dtype not in {ir.DataType.INT64, ir.DataType.INT32}:
+        raise NotImplementedError(f"a cumulative extreme of {dtype} with {rank} axes")
+    dim %= rank
+    # the axis last, and a row for each prefix before it
+    last = [axis for axis in range(rank) if axis != dim] + [dim]
+    back = [last.index(axis) for axis in range(rank)]
+    rows = op.Unsqueeze(op.Transpose(op.Cast(values, to=ir.DataType.INT64), perm=last), op.Constant(value_ints=[-2]))
+    length = op.Shape(values, start=dim, end=dim + 1)
+    inside = op.Cast(op.Trilu(op.Expand(op.Constant(value_int=1), op.Concat(length, length, axis=0)), upper=0), to=ir.DataType.BOOL)
+    outside = op.Constant(value_int=-(2**63) if largest else 2**63 - 1)
+    prefixes = op.Where(inside, rows, outside)
+    axis = op.Constant(value_ints=[-1])
+    extreme = op.ReduceMax(prefixes, axis, keepdims=1) if largest else op.ReduceMin(prefixes, axis, keepdims=1)
+    place = op.Range(op.Constant(value_int=0), op.Squeeze(length), op.Constant(value_int=1))
+    stands = op.And(op.Equal(rows, extreme), inside)
+    index = op.ReduceMax(op.Where(stands, place, op.Constant(value_int=-1)), axis, keepdims=0)
+    found = op.Transpose(op.Squeeze(extreme, axis), perm=back)
+    return op.Cast(found, to=dtype), op.Transpose(index, perm=back)
+
+
 # by the names of the operators: a custom one exists only once the module that defines it is imported
 _ONNX_TRANSLATION_TABLE: dict[str, Callable[..., Any]] = {
     "aten._grouped_mm.default": _aten_grouped_mm,
+    "aten.cummax.default": _aten_cummax,
+    "aten.cummin.default": _aten_cummin,
     "aten.scaled_dot_product_attention.default": _aten_scaled_dot_product_attention,
     "aten.scatter_reduce.two": _aten_scatter_reduce,
     "aten.sort.stable": _aten_sort_stable,
