@@ -3,8 +3,9 @@
     python benchmarks/sweep.py --sample [--backends dynamo onnx executorch.xnnpack] [--home DIR] [--workers 1]
     python benchmarks/sweep.py --choose      # writes benchmarks/sample.json anew
 
-A parent imports torch, transformers, onnxscript and executorch once and forks a child for each (model, backend), with limits on time and memory. Results are
-appended to HOME/sweep.jsonl as they come, and a run that was interrupted goes on where it was. Outcomes are those of `zooport export`.
+A parent imports torch, transformers, onnxscript and executorch once and forks a child for each (model, backend), with limits on time
+and memory. Results are appended to HOME/sweep.jsonl as they come, and a run that was interrupted goes on where it was. Outcomes are
+those of `zooport export`.
 """
 
 import argparse

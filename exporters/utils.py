@@ -36,7 +36,7 @@ FxProgramFix = Callable[["ExportedProgram"], "ExportedProgram | None"]
 
 # ── Registrations ─────────────────────────────────────────────────────────────
 
-_FIELD = re.compile(r"^(Why|Cost|Upstream|Seen in|Operators):\s*", re.MULTILINE)
+_FIELD = re.compile(r"^(Why|Cost|Upstream|Seen in|Operators|Bindings):\s*", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ def _patch_mask_of_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
         sequence from layer to layer and keeps the mask, Autoformer reads the width of a head as the length of the keys.
     Upstream: not filed.
     Seen in: AutoformerForPrediction, InformerForPrediction
+    Bindings: those of the two models; every other takes the mask.
     """
 
     def patch(*args: Any, **kwargs: Any) -> Any:

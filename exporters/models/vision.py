@@ -63,6 +63,7 @@ def _patch_packed_attention(original: Callable[..., bool]) -> Callable[..., bool
     Cost: every patch is scored against those of all images.
     Upstream: not filed.
     Seen in: Glm4vVisionModel, GlmOcrVisionModel, Qwen2VLVisionModel
+    Bindings: those of the vision encoders; everybody else's question has to be answered truly.
     """
     return lambda *args, **kwargs: True
 
@@ -108,7 +109,11 @@ def same_sequence(bounds: torch.Tensor, length: int) -> torch.Tensor:
     return (piece[:, None] == piece[None, :])[None, None]
 
 
-@register_patch("dynamo", *(f"transformers.models.{kind}.modeling_{kind}.get_vision_position_ids" for kind in _GRID_POSITIONS))
+@register_patch(
+    "dynamo",
+    "transformers.vision_utils.get_vision_position_ids",
+    *(f"transformers.models.{kind}.modeling_{kind}.get_vision_position_ids" for kind in _GRID_POSITIONS),
+)
 def _patch_grid_positions(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Number the patches of all images at once, from the place of each in the packed sequence.
 
