@@ -62,7 +62,7 @@ def _patch_packed_attention(original: Callable[..., bool]) -> Callable[..., bool
     Why: the other branch calls the attention once an image, over pieces whose number and sizes are the values of a tensor.
     Cost: every patch is scored against those of all images.
     Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel, Qwen2VLVisionModel
+    Seen in: Glm4vVisionModel, GlmOcrVisionModel
     Bindings: those of the vision encoders; everybody else's question has to be answered truly.
     """
     return lambda *args, **kwargs: True
@@ -75,7 +75,7 @@ def _patch_attention_over_bounds(original: Callable[..., Any]) -> Callable[..., 
     Why: only flash attention reads the bounds; the implementations that can be traced would attend across images.
     Cost: every position is scored against those of all sequences.
     Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel, Qwen2VLVisionModel
+    Seen in: Glm4vVisionModel, GlmOcrVisionModel
     """
 
     def patch(self: Any, attn_implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +119,7 @@ def _patch_grid_positions(original: Callable[..., torch.Tensor]) -> Callable[...
 
     Why: the original loops over the images and reads each one's height and width as numbers, which freezes how many there are.
     Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel, Qwen2VLVisionModel
+    Seen in: Glm4vVisionModel, GlmOcrVisionModel
     """
 
     def patch(
