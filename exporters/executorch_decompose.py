@@ -1,6 +1,5 @@
 """Decomposition for ExecuTorch: into core ATen, less what the target's partitioners want whole, and not three times over."""
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -10,17 +9,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
+from exporters.stages import with_own_graph
+
 _SIZES = {
     torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_numel.default, torch.ops.aten.sym_storage_offset.default,
 }  # fmt: skip
-
-
-def with_own_graph(program: ExportedProgram) -> ExportedProgram:
-    """A program with a graph of its own and the same weights, for passes that rewrite in place."""
-    graph = copy.deepcopy(program.graph)
-    module = torch.fx.GraphModule(program.graph_module, graph)
-    module.meta.update(program.graph_module.meta)
-    return program._update(module, program.graph_signature, state_dict=program.state_dict, constants=program.constants)
 
 
 def decompose(program: ExportedProgram, partitioners: Sequence[Any]) -> ExportedProgram:

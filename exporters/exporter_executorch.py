@@ -26,7 +26,7 @@ from exporters.errors import ExportError, MissingBackend, UnknownBackend
 from exporters.executorch_stage import ExecutorchStage
 from exporters.exported_executorch import ExportedExecutorch
 from exporters.exporter_dynamo import DynamoExporter
-from exporters.stages import ProgramStage, running
+from exporters.stages import ProgramStage, running, with_own_graph
 from exporters.utils import (
     apply_fx_node_fixes,
     apply_fx_program_fixes,
@@ -78,7 +78,7 @@ class ExecutorchExporter(DynamoExporter):
         backend = traced.backend
         partitioners = target_of(backend.partition(".")[2]).partitioners()
         with running("decomposed_graph", backend, traced.model) as seen, torch.no_grad(), apply_patches(backend):
-            program = _fixed(executorch_decompose.with_own_graph(traced.program), backend)
+            program = _fixed(with_own_graph(traced.program), backend)
             program = executorch_decompose.decompose(program, partitioners)
             # what decomposing brings in: outputs for mutations, views
             program = _fixed(program, backend)
@@ -100,7 +100,7 @@ class ExecutorchExporter(DynamoExporter):
         backend = stage.backend
         target = target_of(config.backend if config else backend.partition(".")[2])
         with running("pte", backend, stage.model) as seen, torch.no_grad(), apply_patches(backend):
-            program = executorch_decompose.with_own_graph(stage.program)
+            program = with_own_graph(stage.program)
             # the verifier refuses operators outside core ATen for which there are kernels
             edge = to_edge_transform_and_lower(
                 program, partitioner=target.partitioners() or None, compile_config=EdgeCompileConfig(_check_ir_validity=False)

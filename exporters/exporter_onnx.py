@@ -30,7 +30,7 @@ from exporters.exporter_dynamo import DynamoExporter
 from exporters.onnx_kernels import missing_kernels
 from exporters.onnx_optimize import optimize
 from exporters.onnx_stage import OnnxStage
-from exporters.stages import ProgramStage, operator_histogram, running
+from exporters.stages import ProgramStage, operator_histogram, running, with_own_graph
 from exporters.utils import (
     REGISTRY,
     Registration,
@@ -70,7 +70,7 @@ class OnnxExporter(DynamoExporter):
         """The program in the operators that have an ONNX translation, its nodes fixed before and after."""
         registry = onnx_pieces.registry_for(_native_opset(config or OnnxConfig()), _custom_translations())
         with running("decomposed_graph", "onnx", traced.model) as seen:
-            program = onnx_pieces.copy_graph(traced.program)
+            program = with_own_graph(traced.program)
             program = apply_fx_program_fixes("onnx", program)
             apply_fx_node_fixes("onnx", program.graph_module)
             with apply_patches("onnx"):

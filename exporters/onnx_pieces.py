@@ -12,7 +12,6 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-import torch
 from onnx import version_converter
 from onnxscript import version_converter as onnxscript_converter
 from torch.export import ExportedProgram
@@ -42,14 +41,6 @@ def registry_for(opset: int, translations: Mapping[Any, Callable[..., Any]]) -> 
     for target, function in translations.items():
         registry.register_op(target, function)
     return registry
-
-
-def copy_graph(program: ExportedProgram) -> ExportedProgram:
-    """A program with a graph of its own and the same weights, so that fixing its nodes leaves the stage before it alone."""
-    graph = copy.deepcopy(program.graph)
-    module = torch.fx.GraphModule(program.graph_module, graph)
-    module.meta.update(program.graph_module.meta)
-    return program._update(module, program.graph_signature, state_dict=program.state_dict, constants=program.constants)
 
 
 def decompose(program: ExportedProgram, registry: Any) -> ExportedProgram:

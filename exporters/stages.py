@@ -1,12 +1,14 @@
 """What every stage shares: the object it hands on, and how a failure inside it is told."""
 
 import contextlib
+import copy
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -54,6 +56,14 @@ def operator_histogram(program: ExportedProgram) -> dict[str, int]:
         if graph is not None:
             counts.update(target_name(node) for node in graph.nodes if node.op == "call_function")
     return dict(counts.most_common())
+
+
+def with_own_graph(program: ExportedProgram) -> ExportedProgram:
+    """A program with a graph of its own and the same weights, so that fixing its nodes leaves the stage before it alone."""
+    graph = copy.deepcopy(program.graph)
+    module = torch.fx.GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return program._update(module, program.graph_signature, state_dict=program.state_dict, constants=program.constants)
 
 
 def model_name(model: nn.Module) -> str:
