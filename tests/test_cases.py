@@ -28,11 +28,10 @@ NUMBERS = [
 
 # case -> what the refusal says, and where
 REFUSED = {
-    "02": ("traced_program", r"input_ids.*size\(\)\[1\]"),  # CANINE's downsampling is written for the sample's length
-    "04": ("traced_program", r"'x'.*size\(\)\[1\]"),  # GRU and LSTM are unrolled over time
-    "16": ("traced_program", r"pixel_values.*size\(\)\[0\]"),  # Idefics3 drops all-padding images by value
-    "18": ("traced_program", r"key_value_states.*size\(\)\[1\]"),  # Aria looks the size up in a dict
-    "33": ("traced_program", r"cache.*keys.*size\(\)\[2\]"),  # a sliding-window cache counts in Python
+    "04": ("traced_program", r"freezes .*: x\[1\] at 6"),  # GRU and LSTM are unrolled over time
+    "16": ("traced_program", r"freezes .*: pixel_values\[0\] at 2"),  # Idefics3 drops all-padding images by value
+    "18": ("traced_program", r"freezes .*: key_value_states\[1\] at 16"),  # Aria looks the size up in a dict
+    "33": ("traced_program", r"freezes .*cache.*keys\[2\] at 4"),  # a sliding-window cache counts in Python
     "36": ("ir_fixed_model", r"no CPU kernel for Mul\(bfloat16\)"),
     "45": ("ir_fixed_model", "ReduceMean"),  # onnx's converter has no way back from opset 18 for it
 }
