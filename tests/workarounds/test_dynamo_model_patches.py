@@ -31,11 +31,8 @@ MODELS = {
     "_patch_max_pool1d": "CanineForMultipleChoice",
     "_patch_mask_of_nothing": "InformerForPrediction",
     "_patch_validation": "InformerForPrediction",
-    "_patch_rows_of_data": "VideoMAEForPreTraining",
     "_patch_image_pieces": "Gemma4ForConditionalGeneration",
 }
-# classes of modeling modules that are patched by their path only once they are imported
-IMPORTED = {"_patch_dbrx_expert_loop", "_patch_codebook_heads", "_patch_local_attention", "_patch_max_pool1d", "_patch_validation"}
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -83,7 +80,7 @@ def test_canary(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
         export(build(model))
 
 
-@pytest.mark.parametrize("name", sorted(IMPORTED))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_originals_come_back(name: str) -> None:
     assert_restores(f"dynamo:{name}")
 
@@ -186,3 +183,32 @@ def test_a_distribution_without_checks() -> None:
         assert likelihood(-torch.ones(3)).isnan().all()
     with pytest.raises(ValueError, match="scale"):
         likelihood(-torch.ones(3))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_of_nothing(padded: bool) -> None:
+    """What eager returns: no mask where none is given, the original's where one is."""
+    from transformers import AutoformerConfig
+    from transformers.models.autoformer import modeling_autoformer
+
+    config = AutoformerConfig(d_model=16, encoder_layers=1, decoder_layers=1, prediction_length=4)
+    config._attn_implementation = "sdpa"
+    given = torch.tensor([[1, 1, 1], [1, 1, 0]]) if padded else None
+
+    def mask() -> Any:
+        return modeling_autoformer.create_bidirectional_mask(config=config, inputs_embeds=random(2, 3, 16), attention_mask=given)
+
+    expected, actual = patched(mask)
+    assert (expected is None) == (actual is None) == (not padded)
+    if padded:
+        assert torch.equal(expected, actual)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_image_pieces(images: int) -> None:
+    """One piece that is the concatenation of the original's."""
+    sample = build("Gemma4ForConditionalGeneration")
+    pixels, positions = sample.inputs["pixel_values"], sample.inputs["image_position_ids"]
+    repeats = [index % len(pixels) for index in range(images)]
+    expected, actual = patched(sample.model.model.get_image_features, pixels[repeats], positions[repeats])
+    assert torch.equal(torch.cat(list(expected.pooler_output)), torch.cat(list(actual.pooler_output)))
