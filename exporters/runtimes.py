@@ -137,6 +137,7 @@ def _run_job(folder: Path) -> None:
             _say(event="ran", inputs=name)
         return
 
+    import torch
     from safetensors.torch import load_file, save_file
 
     runtime = ExecutorchRuntime(job["artifact"]) if job["family"] == "executorch" else DynamoRuntime(job["artifact"], job["weights"])
@@ -144,7 +145,9 @@ def _run_job(folder: Path) -> None:
     for name in job["sets"]:
         tensors = load_file(folder / f"{name}.in.safetensors")
         results = runtime.run([tensors[str(index)] for index in range(len(tensors))])
-        save_file({str(index): tensor.clone().contiguous() for index, tensor in enumerate(results)}, folder / f"{name}.out.safetensors")
+        # a counter in a cache comes back as a Python number
+        saved = {str(index): torch.as_tensor(value).clone().contiguous() for index, value in enumerate(results)}
+        save_file(saved, folder / f"{name}.out.safetensors")
         _say(event="ran", inputs=name)
 
 
