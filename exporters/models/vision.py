@@ -34,25 +34,7 @@ _PACKED = (
 )
 
 # Model types whose vision encoders take positions from `transformers.vision_utils.get_vision_position_ids`.
-_GRID_POSITIONS = (
-    "cohere_compass",
-    "dots3_note",
-    "ernie4_5_vl_moe",
-    "exaone4_5",
-    "glm4v",
-    "glm4v_moe",
-    "glm5_next",
-    "glm_image",
-    "glm_ocr",
-    "paddleocr_vl",
-    "qwen2_5_vl",
-    "qwen2_vl",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "qwen3_vl",
-    "qwen3_vl_moe",
-    "video_llama_3",
-)
+_GRID_POSITIONS = tuple(kind for kind in _PACKED if kind not in {"cosmos3_edge", "hunyuan_vl"})
 
 
 @register_patch("dynamo", *(f"transformers.models.{kind}.modeling_{kind}.is_flash_attention_requested" for kind in _PACKED))
