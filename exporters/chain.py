@@ -23,11 +23,12 @@ from pydantic import BaseModel, Field
 from exporters import known_issues, publish, source
 from exporters.backends import STAGES, family_of
 from exporters.configs import NATIVE_OPSET, OnnxConfig
-from exporters.errors import CorruptArtifact, ExportError, StoreError, UsageError
+from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError
 from exporters.home import STORE_VARIABLE
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
 from exporters.store import Store, json_digest, write_whole
+from exporters.zoo import requirements
 
 Event = Started | StageReport | Parity | Report
 
@@ -98,15 +99,15 @@ class _Chain:
             return self._run()
 
     def _run(self) -> Report:
-        reason = known_issues.skip_reason(self._request.model, self._request.backend)
+        name, request = self._source.zoo_name, self._request
+        reason = known_issues.skip_reason(name, request.backend, dynamic=request.dynamic) or requirements.skip_reason(name)
         if reason:
-            self._report.outcome, self._report.reason = "skipped", reason
-            return self._finish()
+            return self._skip(reason)
         try:
             digest = self._source.digest
             for stage in STAGES[self._family]:
                 digest = self._stage(stage, digest)
-                if stage == self._request.until:
+                if stage == request.until:
                     self._report.reason = f"ends after {stage}, as asked"
                     self._say(self._report)
                     return self._report
@@ -114,8 +115,10 @@ class _Chain:
             self._report.cpu_seconds = _cpu()
             assert self._upstream is not None
             self._publish(self._upstream)
-            if self._request.verify:
+            if request.verify:
                 self._verify(self._upstream, digest)
+        except MissingPackage as error:
+            return self._skip(error.message)
         except ExportError as error:
             self._report.error = ErrorReport(
                 stage=error.stage,
@@ -124,6 +127,10 @@ class _Chain:
                 active_workarounds=list(error.active_workarounds),
                 next=error.next,
             )
+        return self._finish()
+
+    def _skip(self, reason: str) -> Report:
+        self._report.outcome, self._report.reason = "skipped", reason
         return self._finish()
 
     # ── Stages ────────────────────────────────────────────────────────────────

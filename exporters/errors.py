@@ -43,6 +43,14 @@ class CheckpointError(UsageError):
     """A checkpoint folder that can't be used: no config, no weights, damaged files."""
 
 
+class MissingPackage(ZooportError):
+    """A model or its inputs need a package that isn't installed: a reason to skip it, not a failure."""
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
 class StoreError(ZooportError):
     """The artifact store or an output folder can't be read or written."""
 

@@ -9,6 +9,7 @@ class KnownIssue:
 
     Attributes:
         scope: a backend, a family, or `all`.
+        dynamic_only: whether it exports with every axis at its traced size.
         reason: for a skip the change that the model needs; for the optimizer the bug.
         upstream: the issue, `owner/repo#number`; always there for `ONNX_DISABLE_OPTIMIZE`.
     """
@@ -16,9 +17,12 @@ class KnownIssue:
     scope: str
     reason: str
     upstream: str = ""
+    dynamic_only: bool = False
 
-    def covers(self, backend: str) -> bool:
-        return self.scope == "all" or backend == self.scope or backend.startswith(f"{self.scope}.")
+    def covers(self, backend: str, *, dynamic: bool) -> bool:
+        """Whether it keeps an export for `backend`, with dynamic axes or without, from being tried."""
+        concerns = self.scope == "all" or backend == self.scope or backend.startswith(f"{self.scope}.")
+        return concerns and (dynamic or not self.dynamic_only)
 
 
 # model class -> a confirmed bug of onnxscript's optimizer that breaks it
@@ -34,7 +38,7 @@ EXPORT_SKIPS: dict[str, KnownIssue] = {
 }
 
 
-def skip_reason(model: str, backend: str) -> str:
+def skip_reason(model: str, backend: str, *, dynamic: bool) -> str:
     """Why `model` is not exported for `backend`, or an empty string."""
     issue = EXPORT_SKIPS.get(model)
-    return issue.reason if issue is not None and issue.covers(backend) else ""
+    return issue.reason if issue is not None and issue.covers(backend, dynamic=dynamic) else ""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporters import hub
+from exporters.errors import MissingPackage
 from exporters.store import json_digest
-from exporters.zoo import catalogue
+from exporters.zoo import catalogue, requirements
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
 
 if TYPE_CHECKING:
@@ -41,7 +42,20 @@ class Source:
     checkpoint: CheckpointInfo | None = None
 
     def sample(self) -> "Sample":
-        """Build the model and its inputs. Imports torch and the model's module of transformers."""
+        """Build the model and its inputs. Imports torch and the model's module of transformers.
+
+        Raises:
+            MissingPackage: they need a package that isn't installed.
+        """
+        try:
+            return self._build()
+        except ImportError as error:
+            packages = requirements.absent(error)
+            if not packages:
+                raise
+            raise MissingPackage(requirements.reason(packages), next=f"pip install {' '.join(packages)}") from error
+
+    def _build(self) -> "Sample":
         if self.checkpoint is not None:
             from exporters.zoo.checkpoints import load
 
@@ -49,6 +63,11 @@ class Source:
         from exporters.zoo.build import build
 
         return build(self.name)
+
+    @property
+    def zoo_name(self) -> str:
+        """What the zoo and the known issues call it: of a checkpoint its class, as far as its config names one."""
+        return self.name if self.checkpoint is None else self.checkpoint.architecture or ""
 
     @property
     def weight_files(self) -> tuple[Path, ...]:
@@ -63,7 +82,7 @@ def resolve(model: str) -> Source:
         UnknownModel: it is none of them; with near matches.
         CheckpointError: the folder isn't a whole checkpoint, or the hub can't be reached.
     """
-    if model in catalogue.names():
+    if catalogue.has(model):
         return Source(model, f"zoo:{model}", f"zoo:{model}")
     path = Path(model).expanduser()
     if not path.exists() and hub.is_hub_id(model):

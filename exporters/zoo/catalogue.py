@@ -68,6 +68,11 @@ def names() -> list[str]:
     return list(_entries())
 
 
+def has(name: str) -> bool:
+    """Whether `entry` knows `name`."""
+    return name in _entries()
+
+
 def entry(name: str) -> Entry:
     """What is known of `name`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import time
 import traceback
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from exporters.zoo import catalogue
+from exporters.zoo import catalogue, requirements
 from exporters.zoo.build import build
 from exporters.zoo.sample import Sample
 
@@ -20,7 +19,6 @@ MOST_PARAMETERS = 2_500_000
 FLAT = 1e-5
 LARGE = 1e4
 DECODE_TOLERANCE = 1e-3  # beside logits of about one
-_PACKAGE = re.compile(r"requires the ([\w.-]+) library|No module named '([\w.-]+)'")
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -144,22 +142,12 @@ def _unnamed(sample: Sample) -> list[str]:
 def _failure(error: Exception, stage: str) -> dict[str, Any]:
     """Outcome, reason and place of what was raised."""
     message = " ".join(f"{type(error).__name__}: {error}".split())
-    package = missing_package(error)
-    if package:
-        return {"outcome": "skipped", "reason": f"not installed: {package}"}
+    packages = requirements.absent(error)
+    if packages:
+        return {"outcome": "skipped", "reason": requirements.reason(packages)}
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if "/transformers/models/" in frame.filename] or list(frames)
     where = f"{inside[-1].filename.rpartition('/')[2]}:{inside[-1].lineno} {inside[-1].name}: {inside[-1].line}"
     if any(frame.name in ("make_inputs", "make_sample") for frame in frames) and stage == "build":
         stage = "inputs"
     return {"outcome": "failed", "reason": message[:600], "stage": stage, "where": where[:300]}
-
-
-def missing_package(error: BaseException) -> str:
-    """The package, or packages, for whose absence `error` was raised; empty for any other error."""
-    if not isinstance(error, ImportError):
-        return ""
-    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("transformers"):
-        return error.name
-    found = [group for groups in _PACKAGE.findall(str(error)) for group in groups if group]
-    return " and ".join(dict.fromkeys(found))

@@ -56,19 +56,6 @@ def test_an_error_is_told_with_its_place() -> None:
     assert "inference_session" in result["reason"]
 
 
-@pytest.mark.parametrize(
-    ("error", "package"),
-    [
-        (ModuleNotFoundError("No module named 'torchaudio'", name="torchaudio"), "torchaudio"),
-        (ImportError("LayoutLMv2Model requires the detectron2 library but it was not found"), "detectron2"),
-        (ImportError("cannot import name 'x' from 'y'"), ""),
-        (ValueError("no package"), ""),
-    ],
-)
-def test_an_absent_package_is_named(error: Exception, package: str) -> None:
-    assert probe.missing_package(error) == package
-
-
 def test_a_class_that_needs_an_absent_package_is_skipped() -> None:
     result = probe.probe("HiggsAudioV2TokenizerModel")
     if result["outcome"] == "ok":
