@@ -15,25 +15,26 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
-from exporters import known_issues, publish, source
+from exporters import known_issues, ledger, publish, source
 from exporters.backends import STAGES, family_of
+from exporters.code_index import code_index
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError
 from exporters.home import STORE_VARIABLE
+from exporters.keys import Options, SampleReference, sample_parts, stage_parts, verification_parts
+from exporters.ledger import Reference
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
 from exporters.store import Store, json_digest, write_whole
 from exporters.zoo import requirements
 
 Event = Started | StageReport | Parity | Report
-
-# of the layout of a stage's artifact: raise it when what a stage writes changes in a way that the code's digest doesn't show
-FORMAT = 1
 
 
 class Request(BaseModel):
@@ -46,6 +47,7 @@ class Request(BaseModel):
         max_sizes: upper bounds of dynamic axes, by name.
         out: also put the export into this folder; `pack` makes it self-contained.
         use_cache: False makes every stage anew.
+        run: what the caller calls this run; kept with what it makes.
         until: the last stage that is wanted; the chain ends there, and what is known of the whole export stays as it was.
     """
 
@@ -62,6 +64,7 @@ class Request(BaseModel):
     pack: bool = False
     use_cache: bool = True
     until: str | None = None
+    run: str = ""
 
 
 def run(request: Request, on_event: Callable[[Event], None] | None = None) -> Report:
@@ -91,6 +94,9 @@ class _Chain:
         self._report = Report(
             model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed"
         )
+        self._options = Options(request.backend, request.dynamic, request.max_sizes, request.opset, request.optimize)
+        self._index = code_index(self._home / "cache")
+        self._sample: SampleReference | None = None
         self._maker: Any = None
         self._upstream: Path | None = None
 
@@ -104,7 +110,7 @@ class _Chain:
         if reason:
             return self._skip(reason)
         try:
-            digest = self._source.digest
+            digest = ""
             for stage in STAGES[self._family]:
                 digest = self._stage(stage, digest)
                 if stage == request.until:
@@ -139,22 +145,54 @@ class _Chain:
         """Bring one stage about, from the store or anew; its digest."""
         self._say(Started(stage=stage))
         wall, cpu = time.perf_counter(), _cpu()
-        key = self._key(stage, input_digest)
-        reference = self._store.read_ref(self._family, stage, self._request.backend, self._source.name)
-        if self._request.use_cache and reference is not None and reference.get("key") == key:
+        sample = self._identified()
+        parts = stage_parts(stage, self._options, input_digest or sample.digest, self._baked_weights(stage), self._index)
+        known = self._reference(stage)
+        if known is not None and not ledger.differences(known, parts, self._recipe(known.record, stage)):
             try:
-                self._upstream = self._store.get(reference["digest"])
-                made = StageReport.model_validate(reference["report"])
-            except (CorruptArtifact, ValueError, KeyError):
-                pass  # damaged or written by another version: made again below
+                self._upstream = self._store.get(known.digest)
+            except CorruptArtifact:
+                pass  # set aside by the store, and made again below
             else:
-                costs = made.model_dump(include={"seconds", "cpu_seconds", "save_cpu_seconds", "peak_rss_mb"})
-                report = made.model_copy(update={"cached": True, "save_cpu_seconds": 0.0, "details": {**made.details, "made": costs}})
-                return self._ended(report, wall, cpu)
-        return self._make(stage, key, wall, cpu)
+                return self._ended(_cached(known), wall, cpu)
+        return self._make(stage, parts, wall, cpu)
 
-    def _make(self, stage: str, key: str, wall: float, cpu: float) -> str:
+    def _reference(self, stage: str) -> Reference | None:
+        """What the store has for a stage; None also for what another version wrote, which is made again."""
+        content = self._store.read_ref(self._family, stage, self._request.backend, self._source.name) if self._request.use_cache else None
+        try:
+            return None if content is None else Reference.model_validate(content)
+        except ValidationError:
+            return None
+
+    def _recipe(self, record: ledger.Record, stage: str) -> ledger.Recipe:
+        return ledger.recipe(record, self._index, self._request.backend, stage)
+
+    def _identified(self) -> SampleReference:
+        """The sample's digests: known from the store, or by building it."""
+        if self._sample is None:
+            parts = sample_parts(self._source, self._index)
+            content = self._store.read_ref("samples", self._source.name) if self._request.use_cache else None
+            with contextlib.suppress(TypeError):  # of another version's fields
+                known = SampleReference(**content) if content else None
+                if known is not None and known.still_holds(parts):
+                    self._sample = known
+        if self._sample is None:
+            identity, selects = self._get_maker().identity()
+            weights = identity.weights or self._source.weights_digest
+            self._sample = SampleReference(identity.digest, weights, parts, identity.files, selects)
+            self._store.write_ref("samples", self._source.name, content=asdict(self._sample))
+        return self._sample
+
+    def _baked_weights(self, stage: str) -> str:
+        """Digest of what a stage's artifact holds of the weights: their values, or where in their file each lies."""
+        sample = self._identified()
+        places = json_digest([self._source.digest, sample.digest])
+        return {"pte": sample.weights, "ir_fixed_model": places}.get(stage, "")
+
+    def _make(self, stage: str, parts: dict[str, Any], wall: float, cpu: float) -> str:
         maker = self._get_maker()
+        maker.weights_digest = self._identified().weights
         folder = self._store.scratch()
         try:
             made = maker.make(stage, self._upstream, folder)
@@ -175,13 +213,22 @@ class _Chain:
             path=self._store.path(digest),
             nodes=made.nodes,
             operators=made.operators,
-            fired=made.fired,
+            fired=made.record.deeds.fired,
+            deeds=made.record.deeds,
             details=made.details,
             save_cpu_seconds=maker.save_cpu_seconds + _cpu() - before_publishing,
         )
         self._ended(report, wall, cpu)
-        content = {"key": key, "digest": digest, "report": report.model_dump(), "made_at": time.time()}
-        self._store.write_ref(self._family, stage, self._request.backend, self._source.name, content=content)
+        reference = Reference(
+            digest=digest,
+            parts=parts,
+            recipe=self._recipe(made.record, stage),
+            record=made.record,
+            report=report,
+            made_at=time.time(),
+            made_by=self._request.run,
+        )
+        self._store.write_ref(self._family, stage, self._request.backend, self._source.name, content=reference.model_dump())
         return digest
 
     def _ended(self, report: StageReport, wall: float, cpu: float) -> str:
@@ -192,28 +239,6 @@ class _Chain:
         self._report.stages.append(report)
         self._say(report)
         return report.digest
-
-    def _key(self, stage: str, input_digest: str) -> str:
-        """Everything that can change a stage's result, in one digest."""
-        request = self._request
-        config: dict[str, Any] = {"dynamic": request.dynamic}
-        if stage == "traced_program":
-            config["max_sizes"] = request.max_sizes
-        elif self._family == "onnx":
-            config |= {"opset": request.opset, "optimize": request.optimize and stage == "ir_fixed_model"}
-        return json_digest(
-            {
-                "stage": stage,
-                "format": FORMAT,
-                "backend": request.backend,
-                "input": input_digest,
-                # the graph points into the weights' file: its header is part of the source's digest
-                "weights": {"pte": self._source.weights_digest, "ir_fixed_model": self._source.digest}.get(stage, ""),
-                "config": config,
-                "packages": source.versions(source.PACKAGES[self._family]),
-                "code": source.code_digest(),
-            }
-        )
 
     def _get_maker(self) -> Any:
         if self._maker is None:
@@ -249,16 +274,7 @@ class _Chain:
 
     def _verify(self, artifact: Path, digest: str) -> None:
         wall_cpu = _cpu() + _children_cpu()
-        key = json_digest(
-            [
-                digest,
-                self._source.digest,
-                self._source.weights_digest,
-                self._request.dynamic,
-                source.versions(source.RUNTIMES[self._family]),
-                source.code_digest(),
-            ]
-        )
+        key = json_digest(verification_parts(digest, self._identified(), self._options, self._index))
         reference = self._store.read_ref("verification", self._request.backend, self._source.name)
         if self._request.use_cache and reference is not None and reference.get("key") == key:
             known = Report.model_validate(reference["report"])
@@ -274,6 +290,7 @@ class _Chain:
         from exporters.verification import verify
 
         maker = self._get_maker()
+        maker.weights_digest = self._identified().weights
         from exporters.stages import running
 
         with running("verification", self._request.backend, self._source.name):
@@ -304,6 +321,13 @@ class _Chain:
             ) from error
         self._say(self._report)
         return self._report
+
+
+def _cached(known: Reference) -> StageReport:
+    """The report of a stage that was found: what it is, and what making it cost whom and when."""
+    costs = known.report.model_dump(include={"seconds", "cpu_seconds", "save_cpu_seconds", "peak_rss_mb"})
+    made = {**costs, "at": known.made_at, "by": known.made_by}
+    return known.report.model_copy(update={"cached": True, "save_cpu_seconds": 0.0, "details": {**known.report.details, "made": made}})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from exporters.exported_onnx import ExportedOnnx
 from exporters.exporter_dynamo import DynamoExporter
 from exporters.onnx_kernels import missing_kernels
 from exporters.onnx_optimize import optimize
-from exporters.onnx_stage import OnnxStage
+from exporters.onnx_stage import OnnxStage, ir_operators
 from exporters.stages import ProgramStage, operator_histogram, running, with_own_graph
 from exporters.utils import (
     REGISTRY,
@@ -37,8 +37,8 @@ from exporters.utils import (
     apply_fx_node_fixes,
     apply_fx_program_fixes,
     apply_patches,
-    current_observation,
     register_fx_node_fix,
+    selected,
     target_name,
 )
 
@@ -85,9 +85,11 @@ class OnnxExporter(DynamoExporter):
         registry = onnx_pieces.registry_for(_native_opset(config or OnnxConfig()), _custom_translations())
         with running("lowered_onnx", "onnx", decomposed.model) as seen:
             model = onnx_pieces.translate(decomposed.program, registry, decomposed.signature)
-            for target, count in operator_histogram(decomposed.program).items():
-                if target in _ONNX_TRANSLATION_TABLE:
-                    seen.used[f"onnx:{_ONNX_TRANSLATION_TABLE[target].__name__}"] += count
+            operators = operator_histogram(decomposed.program)
+            seen.reads("translation", ["onnx"], operators)
+            for translation in selected("translation", ["onnx"]):
+                if uses := sum(operators.get(target, 0) for target in translation.targets):
+                    seen.used[translation.name] += uses
         return OnnxStage("lowered_onnx", decomposed.model, model, decomposed.signature, seen)
 
     def fix_ir(self, lowered: OnnxStage, *, config: OnnxConfig | None = None) -> OnnxStage:
@@ -104,10 +106,12 @@ class OnnxExporter(DynamoExporter):
             onnx_pieces.rename_inputs_and_outputs(model, lowered.signature)
             if config.opset != model.opset_imports.get("", 0):
                 model = onnx_pieces.convert_opset(model, config.opset)
-            for fix in _IR_FIXES:
-                changed = fix(model)
-                if changed:
-                    current_observation().changed[f"onnx:{fix.__name__}"] += changed
+            seen.reads("ir_fix", ["onnx"])
+            for fix in selected("ir_fix", ["onnx"]):
+                operators = ir_operators(model)
+                seen.reads("ir_fix", ["onnx"], operators)
+                if not operators.keys().isdisjoint(fix.targets) and (changed := fix.function(model)):
+                    seen.changed[fix.name] += changed
             version = model.opset_imports.get("", 0)
             if version != config.opset:
                 raise ExportError(
@@ -383,22 +387,25 @@ _ONNX_TRANSLATION_TABLE: dict[str, Callable[..., Any]] = {
 
 
 def _custom_translations() -> dict[Any, Callable[..., Any]]:
-    """The table by operator, without the custom ones that nobody has defined yet: no graph can hold them."""
+    """The translations by operator, without the custom ones that nobody has defined yet: no graph can hold them."""
     found = {}
-    for name, function in _ONNX_TRANSLATION_TABLE.items():
-        namespace, packet_name, overload = name.split(".")
-        packet = getattr(getattr(torch.ops, namespace), packet_name, None)
-        if packet is not None:
-            found[getattr(packet, overload)] = function
+    for translation in selected("translation", ["onnx"]):
+        for name in translation.targets:
+            namespace, packet_name, overload = name.split(".")
+            packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+            if packet is not None:
+                found[getattr(packet, overload)] = translation.function
     return found
 
 
 # ── Stage 5: ONNX IR fixes ────────────────────────────────────────────────────
 
-_IR_FIXES: tuple[IrFix, ...] = ()
+# each with the operators that it reads (`TopK`, `com.microsoft::Gelu`): it runs on a graph that has one of them, and on no other
+_IR_FIXES: dict[IrFix, tuple[str, ...]] = {}
+
 
 for _function in dict.fromkeys(_ONNX_TRANSLATION_TABLE.values()):
     _targets = tuple(name for name, function in _ONNX_TRANSLATION_TABLE.items() if function is _function)
     REGISTRY.add(Registration("translation", "onnx", _function, _targets))
-for _fix in _IR_FIXES:
-    REGISTRY.add(Registration("ir_fix", "onnx", _fix))
+for _fix, _operators in _IR_FIXES.items():
+    REGISTRY.add(Registration("ir_fix", "onnx", _fix, _operators))

@@ -33,7 +33,9 @@ class OnnxStage:
 
     def operators(self) -> dict[str, int]:
         """Histogram of operators, most frequent first; those of other domains with their domain before them."""
-        counts: Counter[str] = Counter()
-        for node in self.model_ir.graph.all_nodes():
-            counts[f"{node.domain}::{node.op_type}" if node.domain else node.op_type] += 1
-        return dict(counts.most_common())
+        return dict(ir_operators(self.model_ir).most_common())
+
+
+def ir_operators(model: ir.Model) -> Counter[str]:
+    """How often each operator stands in a graph and its subgraphs: `TopK`, `com.microsoft::Gelu`."""
+    return Counter(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes())

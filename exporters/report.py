@@ -19,13 +19,27 @@ class Started(BaseModel):
     stage: str
 
 
+class Deeds(BaseModel):
+    """What workarounds did in one stage, by name: how often each patch was called, how many nodes each fix changed, how often each
+    translation was used."""
+
+    called: dict[str, int] = Field(default_factory=dict)
+    changed: dict[str, int] = Field(default_factory=dict)
+    used: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def fired(self) -> list[str]:
+        """Names of all that did anything, sorted."""
+        return sorted({*self.called, *self.changed, *self.used})
+
+
 class StageReport(BaseModel):
     """One stage of one export.
 
     `seconds` and `cpu_seconds` cover making and saving the artifact (CPU of the process and its children), `peak_rss_mb`
     is the process' high-water mark in MiB at the stage's end, `bytes` the size of the artifact's files. `save_cpu_seconds` is the
     part of `cpu_seconds` that writing and publishing took. For a cached stage the costs are those of this run, and `details["made"]`
-    has those of the run that made the artifact.
+    has those of the run that made the artifact, when (`at`, seconds since the epoch) and in which run (`by`).
     """
 
     stage: str
@@ -40,6 +54,7 @@ class StageReport(BaseModel):
     nodes: int = 0
     operators: dict[str, int] = Field(default_factory=dict)
     fired: list[str] = Field(default_factory=list)
+    deeds: Deeds = Field(default_factory=Deeds)
     details: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -119,24 +118,6 @@ def _file_digest(path: str, size: int, modified: int) -> str:
 
 
 # ── What else a result depends on ─────────────────────────────────────────────
-
-
-@functools.cache
-def code_digest() -> str:
-    """sha256 over zooport's exporting code and data: whoever changes a line of it makes every stage anew.
-
-    The ledger will narrow that to the lines that a stage can reach.
-    """
-    digest = hashlib.sha256()
-    for path in _code_files():
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _code_files() -> Iterator[Path]:
-    root = Path(__file__).parent
-    yield from sorted(path for pattern in ("*.py", "*.json", "*.toml") for path in root.rglob(pattern))
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:

@@ -6,6 +6,7 @@ program is saved and loaded, and a stage has to come out the same whichever proc
 
 import contextlib
 import importlib
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,13 @@ from typing import TYPE_CHECKING, Any
 from exporters import artifacts, onnx_binding
 from exporters.configs import DynamoConfig, ExecutorchConfig, OnnxConfig
 from exporters.exporter_dynamo import DynamoExporter
+from exporters.identity import Identity, identify
+from exporters.ledger import Record
+from exporters.report import Deeds
 from exporters.shapes import Shapes, varying
 from exporters.source import Source
 from exporters.stages import running
+from exporters.utils import MODELING_MODULE, Observation
 from exporters.weight_set import WeightSet, weight_set
 
 if TYPE_CHECKING:
@@ -33,7 +38,7 @@ class Made:
 
     nodes: int
     operators: dict[str, int]
-    fired: list[str]
+    record: Record
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -46,6 +51,7 @@ class StageMaker:
 
     Attributes:
         save_cpu_seconds: CPU that writing the last stage's files took.
+        weights_digest: of the weights' values; names the copy of a model that has no file.
     """
 
     def __init__(self, source: Source, backend: str, options: Mapping[str, Any], weights_folder: Path) -> None:
@@ -58,6 +64,16 @@ class StageMaker:
         self._weights: WeightSet | None = None
         self.exporter: Any = self._new_exporter()
         self.save_cpu_seconds = 0.0
+        self.weights_digest = source.weights_digest
+
+    def identity(self) -> tuple[Identity, bool]:
+        """The sample's identity, with its weights' where they are in no file; and whether it chooses the outputs that count.
+
+        Raises:
+            ExportError: the sample can't be built.
+        """
+        with running("traced_program", self._backend, self._source.name.partition("@")[0]):
+            return identify(self.sample, values=self._source.checkpoint is None), self.sample.select is not None
 
     @property
     def sample(self) -> "Sample":
@@ -69,7 +85,7 @@ class StageMaker:
     def weights(self) -> WeightSet:
         """Where the model's weights lie; the first call may write the copy of a model that has no file."""
         if self._weights is None:
-            copy = self._weights_folder / f"{self._source.name}.{self._source.weights_digest.rpartition(':')[2][:16]}.safetensors"
+            copy = self._weights_folder / f"{self._source.name}.{self.weights_digest[:16]}.safetensors"
             self._weights = weight_set(self.sample.model, self._source.weight_files, copy)
         return self._weights
 
@@ -164,4 +180,16 @@ class StageMaker:
 
 def _made(stage: Any, **details: Any) -> Made:
     operators = stage.operators()
-    return Made(sum(operators.values()), operators, stage.seen.fired, details)
+    return Made(sum(operators.values()), operators, _record(stage.seen), details)
+
+
+def _record(seen: Observation) -> Record:
+    """What was seen of the workarounds, as the ledger keeps it."""
+    in_reach = seen.in_reach
+    called, changed, used = (dict(sorted(counts.items())) for counts in (seen.called, seen.changed, seen.used))
+    return Record(
+        deeds=Deeds(called=called, changed=changed, used=used),
+        patches=None if in_reach is None else sorted(in_reach),
+        read={name: sorted(operators) for name, operators in sorted(seen.read.items())},
+        modules=[] if in_reach is None else sorted(name for name in sys.modules if MODELING_MODULE.fullmatch(name)),
+    )

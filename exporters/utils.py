@@ -15,14 +15,16 @@ import inspect
 import re
 import sys
 import threading
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from exporters.backends import scopes_of
+from exporters.docstrings import parse_fields
 from exporters.errors import PatchConflict, StaleWorkaround
 
 if TYPE_CHECKING:
@@ -36,15 +38,13 @@ FxProgramFix = Callable[["ExportedProgram"], "ExportedProgram | None"]
 
 # ── Registrations ─────────────────────────────────────────────────────────────
 
-_FIELD = re.compile(r"^(Why|Cost|Upstream|Seen in|Operators|Bindings):\s*", re.MULTILINE)
-
 
 @dataclass(frozen=True)
 class Registration:
     """One workaround in one scope: what it is, where it stands, why it exists.
 
     Attributes:
-        targets: dotted paths of a patch, operator names (`aten.slice.Tensor`) of a fix or a translation; empty where a fix
+        targets: dotted paths of a patch, operator names (`aten.slice.Tensor`, `TopK`) of a fix or a translation; empty where a fix
             reads every node.
     """
 
@@ -66,11 +66,7 @@ class Registration:
     @property
     def fields(self) -> dict[str, str]:
         """The docstring's fields: `summary`, then `Why`, `Upstream`, `Seen in` and others, each on one line."""
-        doc = inspect.getdoc(self.function) or ""
-        parts = _FIELD.split(doc)
-        fields = {"summary": " ".join(parts[0].split())}
-        fields.update({name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2], strict=True)})
-        return fields
+        return parse_fields(inspect.getdoc(self.function) or "")
 
 
 class Registry:
@@ -148,6 +144,8 @@ class Observation:
     """What workarounds did while it was the current one. Counts are calls, nodes changed, and uses.
 
     Attributes:
+        in_reach: patches that could have been called, each as `patch_identity` has it; None where no patches were applied.
+        read: operators that the passes of a kind read, by `<kind> <scope>`; there only if such a pass ran.
         absent: patch paths whose package isn't installed, and that package.
         unloaded: patch paths in modeling modules that nobody had imported.
     """
@@ -156,8 +154,15 @@ class Observation:
     called: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
     used: Counter[str] = field(default_factory=Counter)
+    in_reach: set[str] | None = None
+    read: dict[str, set[str]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     unloaded: set[str] = field(default_factory=set)
+
+    def reads(self, kind: Kind, scopes: Iterable[str], operators: Iterable[str] = ()) -> None:
+        """Note that a pass of `kind` with what is registered in `scopes` read a graph with these operators."""
+        for scope in scopes:
+            self.read.setdefault(f"{kind} {scope}", set()).update(operators)
 
     @property
     def fired(self) -> list[str]:
@@ -182,6 +187,40 @@ def observe() -> Iterator[Observation]:
 def current_observation() -> Observation:
     """The innermost observation, or one that nobody reads."""
     return _observation.get() or Observation()
+
+
+def patch_identity(name: str, targets: Sequence[str]) -> str:
+    """A patch by what it replaces: one that replaces something else could be called where this one was not."""
+    return f"{name} {zlib.crc32(' '.join(targets).encode()):08x}"
+
+
+# ── Leaving out ───────────────────────────────────────────────────────────────
+
+_left_out: ContextVar[frozenset[str]] = ContextVar("zooport_left_out", default=frozenset())
+
+
+@contextlib.contextmanager
+def leaving_out(names: Iterable[str]) -> Iterator[None]:
+    """Export as if the named registrations (`onnx:_patch_where`) didn't exist, for ablation and for canary tests.
+
+    Raises:
+        ValueError: nothing of a name is registered.
+    """
+    names = frozenset(names)
+    unknown = names - {registration.name for registration in REGISTRY.select()}
+    if unknown:
+        raise ValueError(f"not registered: {', '.join(sorted(unknown))}")
+    token = _left_out.set(_left_out.get() | names)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+def selected(kind: Kind, scopes: Sequence[str] | None = None, *, without: Sequence[str] = ()) -> list[Registration]:
+    """What is registered and not left out, in the order in which it applies."""
+    hidden = {*without, *_left_out.get()}
+    return [registration for registration in REGISTRY.select(kind, scopes) if registration.name not in hidden]
 
 
 # ── Patches ───────────────────────────────────────────────────────────────────
@@ -258,12 +297,12 @@ def resolve(path: str) -> tuple[Any, str, Any]:
     return owner, parts[-1], raw
 
 
-_MODELING_MODULE = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
+MODELING_MODULE = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
 
 
 def _is_unloaded(path: str) -> bool:
     """Whether a path names a modeling module that isn't imported: no model can be of a class in it, and to import it takes time."""
-    module = _MODELING_MODULE.match(path)
+    module = MODELING_MODULE.match(path)
     return module is not None and module[0] not in sys.modules
 
 
@@ -299,8 +338,10 @@ def apply_patches(backend: str, *, without: Sequence[str] = ()) -> Iterator[None
     """
     with _sole_owner(), contextlib.ExitStack() as stack:
         observation = current_observation()
-        for registration in REGISTRY.select("patch", scopes_of(backend)):
-            if registration.name in without or registration in _installed.registrations:
+        patches = selected("patch", scopes_of(backend), without=without)
+        observation.in_reach = (observation.in_reach or set()) | {patch_identity(each.name, each.targets) for each in patches}
+        for registration in patches:
+            if registration in _installed.registrations:
                 continue
             patched = False
             for path in registration.targets:
@@ -343,19 +384,31 @@ def apply_fx_node_fixes(backend: str, graph_module: "GraphModule", *, without: S
     """Run every node fix of `backend` over the nodes of `graph_module` and of its subgraphs; the number of changes."""
     from torch.fx import GraphModule
 
-    fixes = [fix for fix in REGISTRY.select("fx_node_fix", scopes_of(backend)) if fix.name not in without]
+    scopes = scopes_of(backend)
+    fixes = selected("fx_node_fix", scopes, without=without)
+    observation = current_observation()
+    observation.reads("fx_node_fix", scopes)
     changes = 0
     for module in graph_module.modules():
         if not isinstance(module, GraphModule):
             continue
         changed_here = 0
+        names = _call_targets(module)
+        observation.reads("fx_node_fix", scopes, names)
         for fix in fixes:
+            if fix.targets and names.isdisjoint(fix.targets):
+                continue
+            changed = 0
             for node in list(module.graph.nodes):
                 if node._erased or (fix.targets and (node.op != "call_function" or target_name(node) not in fix.targets)):
                     continue
-                if fix.function(module, node):
-                    current_observation().changed[fix.name] += 1
-                    changed_here += 1
+                changed += fix.function(module, node)
+            if changed:
+                observation.changed[fix.name] += changed
+                changed_here += changed
+                # what it put in, the fixes after it read
+                names = _call_targets(module)
+                observation.reads("fx_node_fix", scopes, names)
         if changed_here:
             module.graph.lint()
             module.recompile()
@@ -363,13 +416,28 @@ def apply_fx_node_fixes(backend: str, graph_module: "GraphModule", *, without: S
     return changes
 
 
+def _call_targets(module: "GraphModule") -> set[str]:
+    return {target_name(node) for node in module.graph.nodes if node.op == "call_function"}
+
+
 def apply_fx_program_fixes(backend: str, program: "ExportedProgram", *, without: Sequence[str] = ()) -> "ExportedProgram":
     """Run every program fix of `backend`, in order of registration, each on what the one before it returned."""
-    for fix in REGISTRY.select("fx_program_fix", scopes_of(backend)):
-        if fix.name in without:
-            continue
+    scopes = scopes_of(backend)
+    observation = current_observation()
+    observation.reads("fx_program_fix", scopes)
+    for fix in selected("fx_program_fix", scopes, without=without):
+        before = _node_counts(program)
         fixed = fix.function(program)
         if fixed is not None:
-            current_observation().changed[fix.name] += 1
+            observation.changed[fix.name] += _differences(before, _node_counts(fixed))
             program = fixed
     return program
+
+
+def _node_counts(program: "ExportedProgram") -> Counter[str]:
+    return Counter(f"{node.op} {target_name(node)}" for node in program.graph.nodes)
+
+
+def _differences(before: Counter[str], after: Counter[str]) -> int:
+    """Nodes that came or went; at least one, for what was changed in place."""
+    return max(1, ((before - after) + (after - before)).total())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from exporters import hub, source
+from exporters import hub
 from exporters.errors import CheckpointError, UnknownModel
 from exporters.source import resolve
 
@@ -69,8 +69,3 @@ def test_what_looks_like_a_hub_id(name: str, expected: bool) -> None:
 def test_an_unknown_class_has_near_matches() -> None:
     with pytest.raises(UnknownModel, match="LlamaForCausalLM"):
         resolve("LlamaForCausallLM")
-
-
-def test_the_code_digest_covers_code_and_data() -> None:
-    names = {path.name for path in source._code_files()}
-    assert {"exporter_onnx.py", "overrides.json", "catalogue.json"} <= names
