@@ -1,7 +1,5 @@
 """What `zooport drift` found, as plain data: the command line prints it, a child process sends it. Imports no torch."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from exporters.report import ErrorReport
@@ -92,13 +90,3 @@ class DriftReport(BaseModel):
         if node.max_abs_diff is not None:
             words += f", off by {node.max_abs_diff:.2g}"
         return words + ("" if node.fineness == "one node" else f" [{node.fineness}]")
-
-
-Event = DriftStage | DriftReport
-
-
-def parse(message: dict[str, Any]) -> Event:
-    """An event as a child sends it: `{"stage": …}` or `{"report": …}`."""
-    if "stage" in message:
-        return DriftStage.model_validate(message["stage"])
-    return DriftReport.model_validate(message["report"])
