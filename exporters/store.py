@@ -8,220 +8,218 @@ one counts once its manifest, written last, is there; references are replaced wh
 """
 
 import contextlib
-import hashlib
 import json
 import shutil
-import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from upath import UPath
 
-from exporters.errors import CorruptArtifact, StoreError
+from exporters import manifest
+from exporters.errors import CorruptArtifact, StoreError, UsageError, ZooportError
+from exporters.home import home
+from exporters.manifest import MANIFEST, file_digest, json_digest
+from exporters.store_local import LocalObjects, StoredObject, fingerprint
+from exporters.store_remote import RemoteObjects
 
-MANIFEST = "manifest.json"
-_CHUNK = 1 << 20
+__all__ = ["MANIFEST", "Store", "StoredObject", "file_digest", "json_digest", "write_whole"]
 
-
-def file_digest(path: Path | UPath) -> str:
-    """sha256 of a file's bytes, hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def json_digest(value: Any) -> str:
-    """sha256 of a value's canonical JSON, hexadecimal."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+_LOCAL_PROTOCOLS = ("", "file", "local")
+# in a reference's file, beside what it says: sha256 of that
+_CHECKSUM = "checksum"
+_AT_ONCE = 256  # references read in parallel from a remote store
 
 
 class Store:
     """Artifacts under `root`: a local folder, or any URL that fsspec knows (`s3://bucket/prefix`, `memory://`).
 
+    What is read from a remote store is copied into `cache` once; since artifacts go by content, a copy never goes stale, and a hit is one
+    request, for the reference.
+
+    Args:
+        cache: by default a folder in zooport's home. Stores and processes may share it.
+
+    Attributes:
+        objects: the artifacts, where the store is.
+        copies: this machine's, of a remote store.
+
     Raises:
+        UsageError: there is no file system for this URL.
         StoreError: from every method, if the place can't be read or written.
     """
 
-    def __init__(self, root: str | Path | UPath) -> None:
-        self.root = UPath(root)
-        self._is_local = self.root.protocol in ("", "file", "local")
+    def __init__(self, root: str | Path | UPath, *, cache: Path | None = None) -> None:
+        self.root = _open(root)
+        self.objects: LocalObjects | RemoteObjects
+        self.copies: LocalObjects | None = None
+        if self.root.protocol in _LOCAL_PROTOCOLS:
+            self.objects = self._local = LocalObjects(Path(self.root.path))
+        else:
+            self.objects = RemoteObjects(self.root)
+            self.copies = self._local = LocalObjects(cache or home() / "cache" / "artifacts")
 
     # ── Objects ───────────────────────────────────────────────────────────────
 
     def scratch(self) -> Path:
-        """A new empty local folder to write an artifact into; on the store's own file system where that is local.
+        """A new empty local folder to write an artifact into; on the file system where it will lie.
 
         `put` consumes it; whoever fails before removes it.
         """
-        try:
-            if self._is_local:
-                base = Path(self.root.path) / "tmp"
-                base.mkdir(parents=True, exist_ok=True)
-            else:
-                base = Path(_temporary_root())
-            folder = base / uuid.uuid4().hex
-            folder.mkdir()
-        except OSError as error:
-            raise StoreError(
-                f"can't write to {self.root}: {error.strerror or error}", next="set ZOOPORT_HOME to a folder you can write to"
-            ) from error
-        return folder
+        with self.reporting("write to"):
+            return self._local.scratch()
 
     def put(self, folder: Path) -> str:
         """Take a folder's files (no subfolders) as an artifact; its digest, `sha256:…`. The folder is gone afterwards."""
         try:
-            files = {path.name: {"size": path.stat().st_size, "sha256": file_digest(path)} for path in sorted(folder.iterdir())}
-            digest = f"sha256:{json_digest(files)}"
-            (folder / MANIFEST).write_text(json.dumps(files, sort_keys=True, indent=1))
-            target = self._object(digest)
-            if self._is_local:
-                self._publish_local(folder, Path(target.path))
-            else:
-                self._publish_remote(folder, target)
-        except OSError as error:
-            raise StoreError(
-                f"can't write to {self.root}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
-            ) from error
+            with self.reporting("write to"):
+                seen = fingerprint(folder)
+                digest = manifest.write(folder)
+                if isinstance(self.objects, RemoteObjects):
+                    self.objects.upload(folder, digest)
+                self._local.publish(folder, digest, seen)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return digest
 
     def get(self, digest: str) -> Path:
-        """A local folder with the artifact's files, each checked against the manifest, the manifest against the digest.
+        """A local folder with the artifact's files, checked against the manifest, the manifest against the digest.
 
         Raises:
-            CorruptArtifact: a file is missing, damaged or too many bytes short; the object is set aside so that it is made again.
+            CorruptArtifact: a file is missing or damaged, or this is no digest; whoever makes the artifact again mends it.
         """
-        target = self._object(digest)
-        if self._is_local:
-            folder = Path(target.path)
-        else:
-            folder = Path(_temporary_root()) / "cache" / target.name
-            if not (folder / MANIFEST).exists():
-                self._fetch(target, folder)
-        problem = self._problem(folder, digest)
-        if problem:
-            self.discard(digest)
-            if not self._is_local:
+        if not manifest.is_digest(digest):
+            raise manifest.corrupt(self.root, f"{digest!r} is no artifact's digest")
+        with self.reporting("read"):
+            if isinstance(self.objects, LocalObjects):
+                return self.objects.open(digest)
+            with contextlib.suppress(CorruptArtifact):  # no copy here, or a damaged one, which is gone now
+                return self._local.open(digest)
+            folder = self._local.scratch()
+            try:
+                self.objects.fetch(digest, folder)
+                self._local.publish(folder, digest, fingerprint(folder))
+            finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            raise CorruptArtifact(f"{target}: {problem}", next="run the export again: the artifact will be made anew")
-        return folder
+            return self._local.open(digest)
 
     def has(self, digest: str) -> bool:
         """Whether the artifact is there, by its manifest; its bytes are checked when it is read."""
-        return (self._object(digest) / MANIFEST).exists()
+        with self.reporting("read"):
+            return self.objects.has(digest)
 
     def discard(self, digest: str) -> None:
-        """Remove an artifact."""
-        target = self._object(digest)
-        if self._is_local:
-            # renamed first: a reader never sees half of it
-            aside = self.scratch()
-            with contextlib.suppress(FileNotFoundError):
-                Path(target.path).rename(aside / "discarded")
-            shutil.rmtree(aside, ignore_errors=True)
-        elif target.exists():
-            target.fs.rm(target.path, recursive=True)
+        """Remove an artifact, and this machine's copy of it."""
+        with self.reporting("delete from"):
+            self.objects.remove(digest)
+            self._local.remove(digest)
 
     def path(self, digest: str) -> str:
         """Where an artifact lies, for people."""
-        return str(self._object(digest))
-
-    def _object(self, digest: str) -> UPath:
         name = digest.removeprefix("sha256:")
-        return self.root / "objects" / name[:2] / name
-
-    def _publish_local(self, folder: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            folder.rename(target)
-        except OSError:
-            # somebody published the same bytes first: theirs are ours, unless they are damaged
-            if not target.is_dir():
-                raise
-            if self._problem(target, f"sha256:{target.name}"):
-                self.discard(f"sha256:{target.name}")
-                folder.rename(target)
-
-    def _publish_remote(self, folder: Path, target: UPath) -> None:
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
-            (target / path.name).write_bytes(path.read_bytes())
-
-    def _fetch(self, target: UPath, folder: Path) -> None:
-        """Copy a remote object into the local cache; nothing, if it isn't there."""
-        if not (target / MANIFEST).exists():
-            return
-        partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
-        partial.mkdir(parents=True)
-        for path in target.iterdir():
-            (partial / path.name).write_bytes(path.read_bytes())
-        try:
-            partial.rename(folder)
-        except OSError:
-            shutil.rmtree(partial, ignore_errors=True)
-
-    def _problem(self, folder: Path, digest: str) -> str:
-        """What is wrong with an artifact's files, or an empty string."""
-        try:
-            files = json.loads((folder / MANIFEST).read_text())
-            if f"sha256:{json_digest(files)}" != digest:
-                return "the manifest isn't the one that the digest names"
-            for name, expected in files.items():
-                path = folder / name
-                if path.stat().st_size != expected["size"] or file_digest(path) != expected["sha256"]:
-                    return f"{name} is damaged"
-        except FileNotFoundError as error:
-            return f"{Path(error.filename).name} is missing"
-        except (ValueError, KeyError, TypeError) as error:
-            return f"the manifest can't be read: {error}"
-        return ""
+        return str(self.root / "objects" / name[:2] / name)
 
     # ── References ────────────────────────────────────────────────────────────
 
     def read_ref(self, *parts: str) -> dict[str, Any] | None:
-        """The reference at `refs/<parts…>.json`, or None where there is none or it can't be read: then it is made again."""
-        try:
-            content = json.loads(self._ref(parts).read_text())
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return None
-        except OSError as error:
-            raise StoreError(f"can't read {self._ref(parts)}: {error.strerror or error}") from error
-        return content if isinstance(content, dict) else None
+        """The reference at `refs/<parts…>.json`, or None where there is none or it isn't what was written: then it is made again."""
+        target = self._ref(parts)
+        with self.reporting("read"):
+            try:
+                return _parse_ref(target.fs.cat_file(target.path) if self.copies else Path(target.path).read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def write_ref(self, *parts: str, content: dict[str, Any]) -> None:
         """Replace a reference whole."""
         target = self._ref(parts)
-        try:
-            write_whole(target, json.dumps(content, sort_keys=True, indent=1))
-        except OSError as error:
-            raise StoreError(
-                f"can't write {target}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
-            ) from error
+        plain = json.loads(json.dumps(content))
+        text = json.dumps({**plain, _CHECKSUM: json_digest(plain)}, sort_keys=True, indent=1)
+        with self.reporting("write to"):
+            if isinstance(self.objects, RemoteObjects):
+                self.objects.write(target.path, text.encode())
+            else:
+                write_whole(Path(target.path), text)
+
+    def remove_ref(self, *parts: str) -> None:
+        """Forget a reference."""
+        target = self._ref(parts)
+        with self.reporting("delete from"), contextlib.suppress(FileNotFoundError):
+            target.unlink()
+
+    def refs(self) -> Iterator[tuple[tuple[str, ...], dict[str, Any] | None]]:
+        """Every reference's parts and content, None where it isn't what was written."""
+        folder = self.root / "refs"
+        with self.reporting("read"):
+            files = [path for path in sorted(folder.fs.find(folder.path)) if path.endswith(".json")]
+            for start in range(0, len(files), _AT_ONCE):
+                for path, text in folder.fs.cat(files[start : start + _AT_ONCE], on_error="return").items():
+                    if isinstance(text, FileNotFoundError):
+                        continue  # removed meanwhile
+                    if isinstance(text, Exception):
+                        raise text
+                    yield tuple(path.removeprefix(f"{folder.path}/").removesuffix(".json").split("/")), _parse_ref(text)
 
     def _ref(self, parts: tuple[str, ...]) -> UPath:
         *folders, name = parts
         return self.root.joinpath("refs", *folders, f"{name}.json")
 
+    # ── Errors ────────────────────────────────────────────────────────────────
 
-def write_whole(target: Path | UPath, text: str) -> None:
-    """Write a file aside and rename it, so that a reader sees the old or the new one and never a part; its folders are made."""
+    @contextlib.contextmanager
+    def reporting(self, doing: str) -> Iterator[None]:
+        """For the block, turn what the place raises into a StoreError."""
+        try:
+            yield
+        except ZooportError:
+            raise
+        except OSError as error:
+            raise self._error(doing, error.strerror or str(error)) from error
+        except Exception as error:  # each remote file system has kinds of its own for what is an OSError here
+            if self.copies is None:
+                raise
+            raise self._error(doing, str(error)) from error
+
+    def _error(self, doing: str, reason: str) -> StoreError:
+        advice = "free some space, or set ZOOPORT_HOME elsewhere"
+        if self.copies is not None:
+            advice = f"check ZOOPORT_STORE, its credentials and its endpoint (AWS_ENDPOINT_URL), and the space on {home()}"
+        return StoreError(f"can't {doing} {self.root}: {reason}", next=advice)
+
+
+def _open(root: str | Path | UPath) -> UPath:
+    """A store's root, whose file system never answers from listings that it kept."""
+    try:
+        path = UPath(root)
+        if path.protocol not in _LOCAL_PROTOCOLS:
+            path = UPath(path, use_listings_cache=False)
+        path.fs  # noqa: B018 (imports the file system's package)
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"can't open the store {root}: {error}", next="give a folder or a URL that fsspec knows, its package installed (s3fs for s3://)"
+        ) from error
+    return path
+
+
+def _parse_ref(text: bytes) -> dict[str, Any] | None:
+    """What a reference says, or None if it isn't what `write_ref` wrote."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    checksum = content.pop(_CHECKSUM, None)
+    return content if checksum == json_digest(content) else None
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a local file aside and rename it, so that a reader sees the old or the new one and never a part; its folders are made."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(target, UPath) and target.protocol not in ("", "file", "local"):
-        target.write_text(text)  # an object store replaces whole objects itself
-        return
-    local = Path(str(target.path if isinstance(target, UPath) else target))
-    aside = local.with_name(f".{local.name}.{uuid.uuid4().hex}")
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         aside.write_text(text)
-        aside.replace(local)
+        aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _temporary_root() -> str:
-    folder = Path(tempfile.gettempdir()) / "zooport"
-    folder.mkdir(exist_ok=True)
-    return str(folder)
