@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from exporters.errors import ZooportError
+from orchestration.store_command import store_app
 
 
 class _Group(TyperGroup):
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Every transformers model class through torch.export to ONNX and ExecuTorch, one stage at a time.",
 )
+app.add_typer(store_app, name="store")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 
