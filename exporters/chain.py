@@ -26,12 +26,12 @@ from exporters.backends import STAGES, family_of
 from exporters.code_index import code_index
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError
-from exporters.home import STORE_VARIABLE
-from exporters.keys import Options, SampleReference, sample_parts, stage_parts, verification_parts
+from exporters.home import store_of
+from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts, verification_parts
 from exporters.ledger import Reference
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
-from exporters.store import Store, json_digest, write_whole
+from exporters.store import Store, write_whole
 from exporters.zoo import requirements
 
 Event = Started | StageReport | Parity | Report
@@ -90,9 +90,13 @@ class _Chain:
         if request.out:
             publish.check_target(Path(request.out))
         self._home = Path(request.home)
-        self._store = Store(request.store or os.environ.get(STORE_VARIABLE) or self._home / "store")
+        self._store = Store(request.store or store_of(self._home))
         self._report = Report(
-            model=request.model, backend=request.backend, shapes="dynamic" if request.dynamic else "static", outcome="failed"
+            model=request.model,
+            backend=request.backend,
+            revision=self._source.revision,
+            shapes="dynamic" if request.dynamic else "static",
+            outcome="failed",
         )
         self._options = Options(request.backend, request.dynamic, request.max_sizes, request.opset, request.optimize)
         self._index = code_index(self._home / "cache")
@@ -146,7 +150,7 @@ class _Chain:
         self._say(Started(stage=stage))
         wall, cpu = time.perf_counter(), _cpu()
         sample = self._identified()
-        parts = stage_parts(stage, self._options, input_digest or sample.digest, self._baked_weights(stage), self._index)
+        parts = stage_parts(stage, self._options, input_digest or sample.digest, baked_weights(stage, self._source, sample), self._index)
         known = self._reference(stage)
         if known is not None and not ledger.differences(known, parts, self._recipe(known.record, stage)):
             try:
@@ -184,12 +188,6 @@ class _Chain:
             self._store.write_ref("samples", self._source.name, content=asdict(self._sample))
         return self._sample
 
-    def _baked_weights(self, stage: str) -> str:
-        """Digest of what a stage's artifact holds of the weights: their values, or where in their file each lies."""
-        sample = self._identified()
-        places = json_digest([self._source.digest, sample.digest])
-        return {"pte": sample.weights, "ir_fixed_model": places}.get(stage, "")
-
     def _make(self, stage: str, parts: dict[str, Any], wall: float, cpu: float) -> str:
         maker = self._get_maker()
         maker.weights_digest = self._identified().weights
@@ -221,6 +219,7 @@ class _Chain:
         self._ended(report, wall, cpu)
         reference = Reference(
             digest=digest,
+            model=self._request.model,
             parts=parts,
             recipe=self._recipe(made.record, stage),
             record=made.record,
@@ -255,11 +254,16 @@ class _Chain:
     def _publish(self, artifact: Path) -> None:
         """Put the export where people find it, and into the folder asked for."""
         request = self._request
-        provenance = {"model": request.model, "backend": request.backend, "stages": {s.stage: s.digest for s in self._report.stages}}
+        provenance = {
+            "model": request.model,
+            "revision": self._source.revision,
+            "backend": request.backend,
+            "stages": {s.stage: s.digest for s in self._report.stages},
+        }
         current = self._home / "exports" / request.backend / self._source.name
         made_from = _read_json(current / publish.PROVENANCE)
         main_file = current / publish.MAIN_FILE[self._family]
-        if made_from.get("stages") != provenance["stages"] or not main_file.exists():
+        if any(made_from.get(key, "") != value for key, value in provenance.items()) or not main_file.exists():
             main_file = publish.publish(artifact, self._weight_files(), current, family=self._family, provenance=provenance)
         if request.out:
             out = Path(request.out)
@@ -274,9 +278,9 @@ class _Chain:
 
     def _verify(self, artifact: Path, digest: str) -> None:
         wall_cpu = _cpu() + _children_cpu()
-        key = json_digest(verification_parts(digest, self._identified(), self._options, self._index))
+        parts = verification_parts(digest, self._identified(), self._options, self._index)
         reference = self._store.read_ref("verification", self._request.backend, self._source.name)
-        if self._request.use_cache and reference is not None and reference.get("key") == key:
+        if self._request.use_cache and reference is not None and reference.get("parts") == parts:
             known = Report.model_validate(reference["report"])
             self._report = self._report.model_copy(
                 update={name: getattr(known, name) for name in ("outcome", "parity", "load_seconds", "error")}
@@ -307,7 +311,7 @@ class _Chain:
         self._report.load_seconds, self._report.error = result.load_seconds, result.error
         self._report.verify_cpu_seconds = round(_cpu() + _children_cpu() - wall_cpu, 3)
         if result.error is None or result.error.type != "Timeout":
-            content = {"key": key, "report": self._report.model_dump()}
+            content = {"parts": parts, "report": self._report.model_dump()}
             self._store.write_ref("verification", self._request.backend, self._source.name, content=content)
 
     def _finish(self) -> Report:

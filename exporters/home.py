@@ -13,3 +13,8 @@ def home() -> Path:
     """The absolute path of zooport's home. It isn't created here: whoever writes into it does."""
     chosen = os.environ.get(ENVIRONMENT_VARIABLE)
     return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_data_path("zooport")
+
+
+def store_of(home: Path) -> str:
+    """URL or folder of the artifact store: `$ZOOPORT_STORE`, by default inside the home."""
+    return os.environ.get(STORE_VARIABLE) or str(home / "store")

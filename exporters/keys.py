@@ -11,6 +11,7 @@ from typing import Any
 from exporters.backends import family_of
 from exporters.code_index import CodeIndex
 from exporters.source import PACKAGES, RUNTIMES, Source, versions
+from exporters.store import json_digest
 from exporters.zoo import catalogue
 
 # of the layout of a stage's artifact: raise it when what a stage writes changes in a way that the code doesn't show
@@ -47,6 +48,7 @@ def sample_parts(source: Source, index: CodeIndex) -> dict[str, Any]:
     """What a sample is built from: code and data of the zoo, the model type or the checkpoint, packages."""
     return {
         "source": source.digest,
+        "weights": source.weights_digest,
         "known": asdict(catalogue.entry(source.name)) if source.checkpoint is None else {},
         "packages": versions(_SAMPLE_PACKAGES),
         "code": index.core["sample"],
@@ -58,7 +60,7 @@ def stage_parts(stage: str, options: Options, input_digest: str, weights: str, i
 
     Args:
         input_digest: of the stage before; of the sample, for the trace.
-        weights: digest of what the stage bakes in of them: values for a `.pte`, places for an ONNX graph that points at them.
+        weights: as `baked_weights` has it.
     """
     family = family_of(options.backend)
     return {
@@ -69,6 +71,12 @@ def stage_parts(stage: str, options: Options, input_digest: str, weights: str, i
         "packages": versions(PACKAGES[family]),
         "code": index.core[family],
     }
+
+
+def baked_weights(stage: str, source: Source, sample: "SampleReference") -> str:
+    """Digest of what a stage's artifact holds of the weights: their values, or where in their file each lies; empty for nothing."""
+    places = json_digest([source.digest, sample.digest])
+    return {"pte": sample.weights, "ir_fixed_model": places}.get(stage, "")
 
 
 def verification_parts(final_digest: str, sample: "SampleReference", options: Options, index: CodeIndex) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Reference(BaseModel):
     """What the store keeps for a (stage, backend, model): which artifact, and what it was made of.
 
     Attributes:
+        model: as it was asked for: a class of the zoo, a checkpoint's name or folder.
         parts: everything but workarounds that can change the result: input, weights, config, packages, code.
         recipe: name and fingerprint of the workarounds that matter, in the order in which they apply.
         made_at: seconds since the epoch.
@@ -58,6 +59,7 @@ class Reference(BaseModel):
     """
 
     digest: str
+    model: str
     parts: dict[str, Any]
     recipe: Recipe
     record: Record
@@ -105,12 +107,13 @@ def _can_occur(target: str, modules: Iterable[str]) -> bool:
 
 def differences(reference: Reference, parts: dict[str, Any], now: Recipe) -> list[str]:
     """What has changed since a stage was made, in words; nothing if its artifact can be taken."""
-    return [*_changed_parts(reference.parts, parts), *_changed_workarounds(dict(reference.recipe), dict(now))] or (
+    return [*changed_parts(reference.parts, parts), *_changed_workarounds(dict(reference.recipe), dict(now))] or (
         [] if [tuple(row) for row in reference.recipe] == now else ["the order of workarounds"]
     )
 
 
-def _changed_parts(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+def changed_parts(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    """Which parts of a key differ, in words."""
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old == new:

@@ -1,4 +1,4 @@
-"""What is exported: a class of the zoo or a local checkpoint, known by a digest before anything heavy is imported."""
+"""What is exported: a class of the zoo or a checkpoint, known by a digest before anything heavy is imported."""
 
 import functools
 import hashlib
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from exporters import hub
 from exporters.errors import MissingPackage
 from exporters.store import json_digest
-from exporters.zoo import catalogue, requirements
+from exporters.zoo import catalogue, requirements, zoo_file
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
 
 if TYPE_CHECKING:
@@ -30,15 +30,20 @@ class Source:
     """A model to export.
 
     Attributes:
-        name: under which its artifacts are kept; a class name, or a checkpoint folder's name with a digest of its path.
+        name: under which its artifacts are kept; a class name, a checkpoint's name in `zoo.toml`, its hub id with two dashes for the slash,
+            or its folder's name with a digest of the path.
         digest: of the model's architecture, sizes and inputs, as far as they don't follow from our code and the package versions.
         weights_digest: of the weights' values, for stages that bake them in.
+        task: what a checkpoint is loaded for; empty for the class that its config names.
+        revision: the commit of a checkpoint from the hub; empty for any other model.
     """
 
     name: str
     digest: str
     weights_digest: str
     checkpoint: CheckpointInfo | None = None
+    task: str = ""
+    revision: str = ""
 
     def sample(self) -> "Sample":
         """Build the model and its inputs. Imports torch and the model's module of transformers.
@@ -58,15 +63,17 @@ class Source:
         if self.checkpoint is not None:
             from exporters.zoo.checkpoints import load
 
-            return load(self.checkpoint.path)
+            return load(self.checkpoint.path, task=self.task)
         from exporters.zoo.build import build
 
         return build(self.name)
 
     @property
     def zoo_name(self) -> str:
-        """What the zoo and the known issues call it: of a checkpoint its class, as far as its config names one."""
-        return self.name if self.checkpoint is None else self.checkpoint.architecture or ""
+        """What the zoo and the known issues call it: of a checkpoint its class, as far as that is known before it is loaded."""
+        if self.checkpoint is None:
+            return self.name
+        return "" if self.task else self.checkpoint.architecture or ""
 
     @property
     def weight_files(self) -> tuple[Path, ...]:
@@ -75,31 +82,40 @@ class Source:
 
 
 def resolve(model: str) -> Source:
-    """A class of the zoo by its name, a checkpoint by its folder or its hub id.
+    """A class of the zoo or a checkpoint of `zoo.toml` by its name, any other checkpoint by its folder or its hub id.
 
     Raises:
         UnknownModel: it is none of them; with near matches.
         CheckpointError: the folder isn't a whole checkpoint, or the hub can't be reached.
+        UsageError: a `zoo.toml` says what can't be.
     """
     if catalogue.has(model):
         return Source(model, f"zoo:{model}", f"zoo:{model}")
+    named = zoo_file.read()
+    if model in named:
+        entry = named[model]
+        return _checkpoint(entry.folder, model, task=entry.task, from_hub=bool(entry.hub))
     path = Path(model).expanduser()
     if not path.exists() and hub.is_hub_id(model):
-        return _checkpoint(describe(hub.snapshot(model)), model.replace("/", "--"))
+        return _checkpoint(hub.snapshot(model), model.replace("/", "--"), from_hub=True)
     if path.exists() or "/" in model or model.startswith((".", "~")):
-        return _checkpoint(describe(path))
-    catalogue.entry(model)  # raises, with near matches
-    raise AssertionError("the catalogue names this model and has no entry for it")
+        return _checkpoint(path)
+    raise catalogue.unknown(model, [*catalogue.names(), *named])
 
 
-def _checkpoint(info: CheckpointInfo, name: str = "") -> Source:
-    """Architecture: config, tokenizer and the weights' headers; values: each file's size and bytes."""
+def _checkpoint(folder: Path, name: str = "", *, task: str = "", from_hub: bool = False) -> Source:
+    """Architecture and inputs: what can be read of config, tokenizer and processor, and the weights' headers; values: each file's bytes."""
+    info = describe(folder)
     headers = [(file.name, file.stat().st_size, _head(file)) for file in info.weight_files]
-    texts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(info.path.glob("*tok*")) if file.is_file()]
-    digest = json_digest([info.config_digest, headers, texts])
+    texts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in _text_files(info.path)]
+    digest = json_digest([headers, texts, *([task] if task else [])])
     values = json_digest([_file_digest(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in info.weight_files])
     where = hashlib.sha256(str(info.path).encode()).hexdigest()[:8]
-    return Source(name or f"{info.name}-{where}", digest, values, info)
+    return Source(name or f"{info.name}-{where}", digest, values, info, task, info.path.name if from_hub else "")
+
+
+def _text_files(folder: Path) -> list[Path]:
+    return sorted(file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern) if file.is_file())
 
 
 def _head(file: Path) -> str:
@@ -122,10 +138,12 @@ def _file_digest(path: str, size: int, modified: int) -> str:
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
     """Installed versions; `absent` for what isn't installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "absent"
-    return found
+    return {package: _version(package) for package in packages}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

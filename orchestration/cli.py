@@ -37,7 +37,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 
 @app.command()
 def export(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="A class of the zoo, a checkpoint folder or a hub id.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="A class of the zoo, a name of zoo.toml, a checkpoint folder or a hub id.")
+    ],
     backend: Annotated[list[str] | None, typer.Option(help="Where to; several by repeating it or with commas.  [default: onnx]")] = None,
     out: Annotated[Path | None, typer.Option(help="Also put the artifact into this folder.", file_okay=False)] = None,
     static: Annotated[bool, typer.Option("--static", help="Keep every axis at its traced size.")] = False,
@@ -67,15 +69,22 @@ def export(
     raise typer.Exit(export_command.export(models, backends, options=options, asked=asked, as_json=as_json))
 
 
-@app.command()
+zoo_app = typer.Typer()
+app.add_typer(zoo_app, name="zoo")
+
+
+@zoo_app.callback(invoke_without_command=True)
 def zoo(
-    family: Annotated[str | None, typer.Option(help="Only this family: text, vision, audio, ...")] = None,
+    context: typer.Context,
+    family: Annotated[str | None, typer.Option(help="Only this family: text, vision, audio, ..., or checkpoint.")] = None,
     check: Annotated[str | None, typer.Option(help="Try each class in a child of its own instead: forward.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="With --check: only what failed before.")] = False,
     docs: Annotated[Path | None, typer.Option(help="With --check: also write the results to this file.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """List the model classes, and the outcome of each by backend so far."""
+    """List the model classes and the named checkpoints, and the outcome of each by backend so far; or name a checkpoint."""
+    if context.invoked_subcommand is not None:
+        return
     if check is not None:
         from orchestration.zoo_check_command import check_zoo
 
@@ -85,16 +94,42 @@ def zoo(
     show_zoo(family, as_json=as_json)
 
 
-@app.command()
-def drift(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A class of the zoo, a checkpoint folder or a hub id.")],
-    backend: Annotated[str, typer.Option(help="Whose stages to follow.")],
+@zoo_app.command("add")
+def zoo_add(
+    name: Annotated[str, typer.Argument(help="How `zooport export` and Dagster shall call it.")],
+    where: Annotated[str, typer.Argument(metavar="PATH_OR_HUB_ID", help="A checkpoint folder, or organization/name.")],
+    task: Annotated[str | None, typer.Option(help="What to load it for, such as text-classification; as saved by default.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an entry of this name.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the same inputs through every stage, and name the first stage and node whose numbers leave eager's."""
-    from orchestration.drift_command import drift as run_drift
+    """Name a checkpoint.
 
-    raise typer.Exit(run_drift(model, backend, as_json=as_json))
+    Writes an entry into the zoo.toml of the current folder or of the nearest one above it, or where there is none into
+    $ZOOPORT_HOME/zoo.toml. Dagster shows it once the code location is reloaded.
+    """
+    from orchestration.zoo_command import add_checkpoint
+
+    add_checkpoint(name, where, task=task or "", revision=revision or "", replace=replace, as_json=as_json)
+
+
+@app.command()
+def workarounds(
+    unused: Annotated[bool, typer.Option("--unused", help="Only those that did nothing in all that was exported so far.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List every registered workaround with the models on which it was called, changed something or was used."""
+    from orchestration.ledger_command import show_workarounds
+
+    show_workarounds(unused=unused, as_json=as_json)
+
+
+@app.command()
+def stale(as_json: Json = False) -> None:
+    """Say what of the exports so far is out of date, and what has changed since."""
+    from orchestration.ledger_command import show_stale
+
+    show_stale(as_json=as_json)
 
 
 @app.command()

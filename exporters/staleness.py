@@ -1,0 +1,134 @@
+"""What of a whole store is out of date, and why: from its references alone, without torch, thousands of partitions in seconds."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from exporters import ledger, source
+from exporters.backends import STAGES, family_of
+from exporters.code_index import CodeIndex
+from exporters.errors import ZooportError
+from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts
+from exporters.ledger import Reference
+from exporters.source import Source
+from exporters.store import Store
+
+# `behind`: nothing of its own has changed, but a stage before it has to be made again and may come out the same
+State = Literal["fresh", "stale", "behind", "missing"]
+
+
+@dataclass(frozen=True)
+class StageState:
+    """One stage of one partition: its state, and for a stale one what has changed since it was made."""
+
+    stage: str
+    state: State
+    causes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """One model for one backend.
+
+    Attributes:
+        name: under which the store keeps it.
+        model: as it was asked for when it was last exported.
+        stages: in order; those after the first that is stale or missing are `behind`, or stale on their own account.
+    """
+
+    name: str
+    model: str
+    backend: str
+    stages: tuple[StageState, ...] = field(default_factory=tuple)
+
+    @property
+    def fresh(self) -> bool:
+        return all(stage.state == "fresh" for stage in self.stages)
+
+    @property
+    def first_stale(self) -> StageState | None:
+        """Where a run would start, if anything needs one."""
+        return next((stage for stage in self.stages if stage.state != "fresh"), None)
+
+
+def survey(store: Store, index: CodeIndex) -> Iterator[PartitionState]:
+    """The state of every partition that the store has anything of, by backend and name.
+
+    A partition is judged by the options that it was last exported with.
+    """
+    samples, partitions = _read(store)
+    for (backend, name), references in sorted(partitions.items()):
+        yield _judge(backend, name, references, samples.get(name), index)
+
+
+def _read(store: Store) -> tuple[dict[str, dict[str, Any]], dict[tuple[str, str], dict[str, Reference]]]:
+    samples: dict[str, dict[str, Any]] = {}
+    partitions: dict[tuple[str, str], dict[str, Reference]] = {}
+    for parts, content in store.refs():
+        match parts:
+            case ("samples", name) if content is not None:
+                samples[name] = content
+            case (family, stage, backend, name) if stage in STAGES.get(family, ()):
+                known = partitions.setdefault((backend, name), {})
+                with contextlib.suppress(ValidationError):  # another version's, or damaged: for this one the stage is missing
+                    known[stage] = Reference.model_validate(content)
+    return samples, {key: references for key, references in partitions.items() if references}
+
+
+def _judge(backend: str, name: str, references: dict[str, Reference], sample: dict[str, Any] | None, index: CodeIndex) -> PartitionState:
+    stages = STAGES[family_of(backend)]
+    model = next(iter(references.values())).model
+    try:
+        origin = source.resolve(model)
+    except ZooportError as error:
+        gone = StageState(stages[0], "stale", (f"the model: {error}",))
+        return PartitionState(name, model, backend, (gone, *(StageState(stage, "behind") for stage in stages[1:])))
+    states: list[StageState] = []
+    known, causes = _known_sample(origin, sample, index)
+    digest = known.digest if known else ""
+    for stage in stages:
+        reference = references.get(stage)
+        behind = any(state.state != "fresh" for state in states)
+        if reference is None:
+            states.append(StageState(stage, "missing"))
+        elif known is None:
+            states.append(StageState(stage, "behind" if behind else "stale", () if behind else causes))
+        else:
+            input_digest = reference.parts.get("input", "") if behind else digest
+            found = _causes(stage, _options(backend, references), reference, input_digest, origin, known, index)
+            states.append(StageState(stage, "stale" if found else "behind" if behind else "fresh", tuple(found)))
+            digest = reference.digest
+    return PartitionState(name, model, backend, tuple(states))
+
+
+def _known_sample(origin: Source, content: dict[str, Any] | None, index: CodeIndex) -> tuple[SampleReference | None, tuple[str, ...]]:
+    """The sample's digests where they still hold, or why nobody knows without building it."""
+    try:
+        known = SampleReference(**content) if content else None
+    except TypeError:
+        known = None
+    if known is None:
+        return None, ("the sample: not looked at yet",)
+    parts = sample_parts(origin, index)
+    if known.still_holds(parts):
+        return known, ()
+    changed = tuple(f"the sample: {each}" for each in ledger.changed_parts(known.parts, parts))
+    return None, changed or ("the sample: the model's own code",)
+
+
+def _options(backend: str, references: dict[str, Reference]) -> Options:
+    """The options that a partition was last exported with, as far as its stages read them."""
+    config: dict[str, Any] = {}
+    for reference in references.values():
+        config |= reference.parts.get("config", {})
+    return Options(backend, config.get("dynamic", True), config.get("max_sizes", {}), config.get("opset", 0), config.get("optimize", True))
+
+
+def _causes(
+    stage: str, options: Options, reference: Reference, input_digest: str, origin: Source, sample: SampleReference, index: CodeIndex
+) -> list[str]:
+    parts = stage_parts(stage, options, input_digest, baked_weights(stage, origin, sample), index)
+    return ledger.differences(reference, parts, ledger.recipe(reference.record, index, options.backend, stage))
