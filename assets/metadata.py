@@ -35,6 +35,8 @@ def outcome_metadata(report: Report) -> Metadata:
         "outcome": dg.MetadataValue.text(report.outcome),
         "parity": dg.MetadataValue.md(parity_table(report.parity)),
     }
+    if report.revision:
+        metadata["revision"] = dg.MetadataValue.text(report.revision)
     if report.artifact:
         metadata["artifact"] = dg.MetadataValue.path(report.artifact)
     if report.load_seconds is not None:

@@ -19,7 +19,7 @@ class ChainRunner(dg.ConfigurableResource):
         """Yield each stage as it ends, then each comparison, then the report, always last.
 
         Args:
-            model: name of a model class of the zoo.
+            model: name of a model class of the zoo, or of a checkpoint that a `zoo.toml` names.
             backend: dotted backend name.
             until: name of the last stage that is wanted; None wants the whole chain and its verification.
         """

@@ -80,12 +80,14 @@ class ErrorReport(BaseModel):
 class Report(BaseModel):
     """One model through one backend's chain.
 
+    `revision` is the commit of a checkpoint from the hub.
     `cpu_seconds` is the CPU of the process from its start to the end of the last stage, imports included; `verify_cpu_seconds` that of
     the verification, its child process included; `load_seconds` the wall time in which the runtime loaded the artifact.
     """
 
     model: str
     backend: str
+    revision: str = ""
     shapes: Literal["dynamic", "static"] = "dynamic"
     outcome: Outcome = "failed"
     stages: list[StageReport] = Field(default_factory=list)

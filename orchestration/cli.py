@@ -133,6 +133,18 @@ def stale(as_json: Json = False) -> None:
 
 
 @app.command()
+def drift(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A class of the zoo, a checkpoint folder or a hub id.")],
+    backend: Annotated[str, typer.Option(help="Whose stages to follow.")],
+    as_json: Json = False,
+) -> None:
+    """Run the same inputs through every stage, and name the first stage and node whose numbers leave eager's."""
+    from orchestration.drift_command import drift as run_drift
+
+    raise typer.Exit(run_drift(model, backend, as_json=as_json))
+
+
+@app.command()
 def demo() -> None:
     """Materialize three models for ONNX and ExecuTorch through Dagster, on the instance that `make ui` shows."""
     from orchestration.demo import run_demo

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.chains import build_chain
 from exporters.backends import STAGES
-from exporters.zoo import catalogue
+from exporters.zoo import catalogue, zoo_file
 from orchestration.resources import ChildRunner
 
 
@@ -14,8 +14,12 @@ def job_name(family: str) -> str:
 
 
 def build(runner: object) -> dg.Definitions:
-    """All assets and their jobs over the whole zoo, run by `runner`: an `assets.runner.ChainRunner`, or what is used like one."""
-    models = catalogue.names()
+    """All assets and their jobs over the whole zoo and the checkpoints that a `zoo.toml` names.
+
+    Args:
+        runner: an `assets.runner.ChainRunner`, or what is used like one.
+    """
+    models = [*catalogue.names(), *zoo_file.read()]
     return dg.Definitions(
         assets=[build_chain(family, models) for family in STAGES],
         jobs=[

@@ -5,6 +5,7 @@
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -82,9 +83,14 @@ def entry(name: str) -> Entry:
     entries = _entries()
     if name in entries:
         return entries[name]
-    near = difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
+    raise unknown(name, list(entries))
+
+
+def unknown(name: str, known: Sequence[str]) -> UnknownModel:
+    """What to raise for a name that isn't among `known`: with those near it."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if not near:
         # a wrong case or a part of the name is too far for difflib's ratio
-        near = [known for known in entries if name and name.lower() in known.lower()][:3]
+        near = [other for other in known if name and name.lower() in other.lower()][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "`zooport zoo` lists the names"
-    raise UnknownModel(f"no model called {name!r} in the zoo", next=hint)
+    return UnknownModel(f"no model called {name!r} in the zoo", next=hint)

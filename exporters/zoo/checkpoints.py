@@ -1,4 +1,4 @@
-"""A local checkpoint as a sample: its own weights, its own sizes, and real text where its tokenizer works."""
+"""A checkpoint as a sample: its own weights, its own sizes, and real text where its tokenizer works."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.utils import logging as transformers_logging
 
@@ -20,6 +21,7 @@ from exporters.zoo.checkpoint_info import CheckpointInfo, describe
 from exporters.zoo.inputs import Leaf
 from exporters.zoo.overrides import override
 from exporters.zoo.sample import Sample
+from exporters.zoo.tasks import TASKS
 from exporters.zoo.texts import text_inputs
 from exporters.zoo.variants import make_sample
 
@@ -29,7 +31,7 @@ _SEED = 0
 _UNBOUNDED = 1 << 20  # tokens; what no checkpoint's text is cut to
 
 
-def load(path: str | Path) -> Sample:
+def load(path: str | Path, *, task: str = "") -> Sample:
     """A checkpoint folder and its inputs. The folder is only read.
 
     The weights stay in their file: transformers maps a safetensors file and gives the parameters its memory, so that
@@ -37,6 +39,7 @@ def load(path: str | Path) -> Sample:
 
     Args:
         path: a folder as `save_pretrained` writes it.
+        task: picks the class, as transformers' auto classes do; empty for the one that the config names.
 
     Returns:
         The model in the dtype it was saved in; `Sample.source` says where its inputs come from.
@@ -45,7 +48,7 @@ def load(path: str | Path) -> Sample:
         CheckpointError: the folder, its config or its weights can't be used; says which and why.
     """
     info = describe(path)
-    model = load_model(info)
+    model = load_model(info, task)
     config: PreTrainedConfig = model.config
     parameters = frozenset(inspect.signature(model.forward).parameters)
     main_input = model.main_input_name
@@ -64,14 +67,14 @@ def load(path: str | Path) -> Sample:
     return sample
 
 
-def load_model(info: CheckpointInfo) -> PreTrainedModel:
+def load_model(info: CheckpointInfo, task: str = "") -> PreTrainedModel:
     """The model of a checkpoint, in `eval()`, on the CPU.
 
     Raises:
         CheckpointError: an architecture that transformers doesn't have; weights that are damaged, don't fit the config, or leave
             parameters of the model without a value.
     """
-    model_class = _model_class(info)
+    model_class = _model_class(info, task)
     try:
         with _quiet():
             model, report = model_class.from_pretrained(info.path, local_files_only=True, output_loading_info=True)
@@ -86,7 +89,7 @@ def load_model(info: CheckpointInfo) -> PreTrainedModel:
         named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise CheckpointError(
             f"{info.path} has no weights for {named} of {model_class.__name__}",
-            next="name the class that was saved under `architectures` in config.json: what is missing would be random",
+            next="take the task, or name the class under `architectures`, that was trained: what is missing would be random",
         )
     return model.eval()
 
@@ -106,8 +109,8 @@ def _quiet() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _model_class(info: CheckpointInfo) -> type[PreTrainedModel]:
-    """The class that the config names under `architectures`, else the base model of its type."""
+def _model_class(info: CheckpointInfo, task: str) -> type[PreTrainedModel]:
+    """The class for `task`; without one that which the config names under `architectures`, else the base model of its type."""
     try:
         config = AutoConfig.from_pretrained(info.path, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -115,6 +118,8 @@ def _model_class(info: CheckpointInfo) -> type[PreTrainedModel]:
             f"{info.path}: transformers knows no config of model type {info.model_type!r}",
             next="give a checkpoint whose config.json names a model type of this transformers",
         ) from error
+    if task:
+        return _class_for(task, info, config)
     if info.architecture is None:
         return _base_class(info, config)
     folder = model_type_to_module_name(config.model_type)
@@ -130,11 +135,24 @@ def _model_class(info: CheckpointInfo) -> type[PreTrainedModel]:
 
 
 def _base_class(info: CheckpointInfo, config: PreTrainedConfig) -> type[PreTrainedModel]:
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING
-
-    found = MODEL_MAPPING.get(type(config), None)
-    if found is None:
+    found = _classes(config, "MODEL")
+    if not found:
         raise CheckpointError(
             f"{info.path} names no architecture, and {config.model_type} has no base model", next="name the class under `architectures`"
         )
-    return found[0] if isinstance(found, tuple) else found
+    return found[0]
+
+
+def _class_for(task: str, info: CheckpointInfo, config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """The class that transformers' auto classes have for a task; of several, the one that the config names."""
+    found = [each for stem, known in TASKS.items() if known == task for each in _classes(config, stem)]
+    if not found:
+        tasks = dict.fromkeys(known for stem, known in TASKS.items() if _classes(config, stem))
+        raise CheckpointError(f"{config.model_type} has no class for {task}", next=f"its tasks are {', '.join(tasks)}")
+    return next((each for each in found if each.__name__ == info.architecture), found[0])
+
+
+def _classes(config: PreTrainedConfig, stem: str) -> list[type[PreTrainedModel]]:
+    """What one of transformers' auto mappings has for a config."""
+    found = getattr(modeling_auto, f"{stem}_MAPPING").get(type(config), ())
+    return list(found) if isinstance(found, tuple) else [found]

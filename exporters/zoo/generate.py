@@ -17,66 +17,13 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, get_args
 
+from exporters.zoo.tasks import TASKS
+
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 FIELDS = ("name", "module", "model_type", "family", "main_input", "task", "generates", "decodes", "requires")
 
 # ── What a class is for ───────────────────────────────────────────────────────
-# Suffix of an auto mapping's name in transformers -> task, the more telling mapping first.
 
-_TASKS: dict[str, str] = {
-    "FOR_ZERO_SHOT_IMAGE_CLASSIFICATION": "zero-shot-image-classification",
-    "FOR_ZERO_SHOT_OBJECT_DETECTION": "zero-shot-object-detection",
-    "FOR_IMAGE_CLASSIFICATION": "image-classification",
-    "FOR_OBJECT_DETECTION": "object-detection",
-    "FOR_SEMANTIC_SEGMENTATION": "image-segmentation",
-    "FOR_INSTANCE_SEGMENTATION": "image-segmentation",
-    "FOR_UNIVERSAL_SEGMENTATION": "image-segmentation",
-    "FOR_IMAGE_SEGMENTATION": "image-segmentation",
-    "FOR_DEPTH_ESTIMATION": "depth-estimation",
-    "FOR_NORMAL_ESTIMATION": "normal-estimation",
-    "FOR_POINTMAP_ESTIMATION": "pointmap-estimation",
-    "FOR_POSE_ESTIMATION": "pose-estimation",
-    "FOR_IMAGE_MATTING": "image-matting",
-    "FOR_MASK_GENERATION": "mask-generation",
-    "FOR_KEYPOINT_DETECTION": "keypoint-detection",
-    "FOR_KEYPOINT_MATCHING": "keypoint-matching",
-    "FOR_IMAGE_TO_IMAGE": "image-to-image",
-    "FOR_MASKED_IMAGE_MODELING": "masked-image-modeling",
-    "FOR_TEXT_RECOGNITION": "text-recognition",
-    "FOR_TABLE_RECOGNITION": "table-recognition",
-    "FOR_VIDEO_CLASSIFICATION": "video-classification",
-    "FOR_CTC": "automatic-speech-recognition",
-    "FOR_RNNT": "automatic-speech-recognition",
-    "FOR_TDT": "automatic-speech-recognition",
-    "FOR_SPEECH_SEQ_2_SEQ": "automatic-speech-recognition",
-    "FOR_AUDIO_CLASSIFICATION": "audio-classification",
-    "FOR_AUDIO_FRAME_CLASSIFICATION": "audio-frame-classification",
-    "FOR_AUDIO_XVECTOR": "audio-xvector",
-    "FOR_TEXT_TO_SPECTROGRAM": "text-to-audio",
-    "FOR_TEXT_TO_WAVEFORM": "text-to-audio",
-    "FOR_TIME_SERIES_CLASSIFICATION": "time-series-classification",
-    "FOR_TIME_SERIES_REGRESSION": "time-series-regression",
-    "FOR_TIME_SERIES_PREDICTION": "time-series-prediction",
-    "FOR_TABLE_QUESTION_ANSWERING": "table-question-answering",
-    "FOR_DOCUMENT_QUESTION_ANSWERING": "document-question-answering",
-    "FOR_VISUAL_QUESTION_ANSWERING": "visual-question-answering",
-    "FOR_IMAGE_TEXT_TO_TEXT": "image-text-to-text",
-    "FOR_MULTIMODAL_LM": "any-to-any",
-    "FOR_SEQUENCE_CLASSIFICATION": "text-classification",
-    "FOR_TOKEN_CLASSIFICATION": "token-classification",
-    "FOR_QUESTION_ANSWERING": "question-answering",
-    "FOR_MULTIPLE_CHOICE": "multiple-choice",
-    "FOR_NEXT_SENTENCE_PREDICTION": "next-sentence-prediction",
-    "FOR_SEQ_TO_SEQ_CAUSAL_LM": "text2text-generation",
-    "FOR_CAUSAL_LM": "text-generation",
-    "FOR_MASKED_LM": "fill-mask",
-    "FOR_RETRIEVAL": "retrieval",
-    "FOR_DECISION": "decision",
-    "FOR_BACKBONE": "backbone",
-    "FOR_PRETRAINING": "pretraining",
-    "FOR_AUDIO_TOKENIZATION": "audio-tokenization",
-    "": "feature-extraction",
-}
 # for classes that no auto mapping names
 _ENDINGS: dict[str, str] = {
     "ForSequenceClassification": "text-classification",
@@ -100,8 +47,7 @@ def _tasks() -> dict[str, str]:
     """Class name -> task, from the auto mappings."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     tasks: dict[str, str] = {}
-    for suffix, task in _TASKS.items():
-        stem = f"MODEL_{suffix}" if suffix else "MODEL"
+    for stem, task in TASKS.items():
         mapping = getattr(auto, f"{stem}_MAPPING_NAMES", None) or getattr(auto, f"{stem}_NAMES", {})
         for names in mapping.values():
             for name in [names] if isinstance(names, str) else names:
