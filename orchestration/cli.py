@@ -145,6 +145,21 @@ def drift(
 
 
 @app.command()
+def ablate(
+    workarounds: Annotated[list[str] | None, typer.Argument(metavar="[WORKAROUND...]", help="onnx:_aten_sort_stable, ...")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every workaround that is registered.")] = False,
+    models: Annotated[list[str] | None, typer.Option(help="Only these exports; several by repeating it or with commas.")] = None,
+    docs: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the exports that a workaround had a part in again without it, and say whether it is still needed."""
+    from orchestration import ablate_command
+
+    chosen = [name.strip() for names in models or [] for name in names.split(",")]
+    raise typer.Exit(ablate_command.ablate(workarounds or [], everything=everything, models=chosen, docs=docs, as_json=as_json))
+
+
+@app.command()
 def demo() -> None:
     """Materialize three models for ONNX and ExecuTorch through Dagster, on the instance that `make ui` shows."""
     from orchestration.demo import run_demo
