@@ -102,3 +102,56 @@ def test_zoo_tells_the_last_outcomes(zooport_home: Path) -> None:
     table = zooport("zoo").stdout
     assert "verified" in table
     assert all(backend in table for backend in all_backends())
+
+
+# ── Named checkpoints ─────────────────────────────────────────────────────────
+
+
+def test_a_named_checkpoint_is_listed(zooport_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    added = zooport("zoo", "add", "tickets", "support/tickets", "--task", "text-classification", "--revision", "v2")
+    assert added.exit_code == 0
+    assert str(zooport_home / "zoo.toml") in added.stdout.replace("\n", "")
+    store(zooport_home, Report(model="tickets", backend="onnx", outcome="verified"))
+    (row,) = json.loads(zooport("zoo", "--family", "checkpoint", "--json").stdout)
+    assert row["name"] == "tickets"
+    assert row["checkpoint"] == "support/tickets@v2"
+    assert row["task"] == "text-classification"
+    assert row["outcomes"] == {"onnx": "verified"}
+    classes = json.loads(zooport("zoo", "--family", "text", "--json").stdout)
+    assert {row["checkpoint"] for row in classes} == {None}
+    assert zooport("zoo").stdout.count("tickets") == 1
+
+
+def test_what_was_added_is_told_as_json(zooport_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    added = json.loads(zooport("zoo", "add", "tickets", "support/tickets", "--json").stdout)
+    assert (added["name"], added["hub"], added["file"]) == ("tickets", "support/tickets", str(zooport_home / "zoo.toml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["BertModel", "a/b"], "class of the zoo"),
+        (["x", "a/b", "--task", "text-clasification"], "the tasks are"),
+        (["x", "./nowhere"], "is not a folder"),
+        (["taken", "a/b"], "--replace"),
+    ],
+)
+def test_what_can_t_be_added_is_two_lines_and_status_2(
+    zooport_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    zooport("zoo", "add", "taken", "a/b")
+    result = zooport("zoo", "add", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_an_unknown_model_is_told_a_named_checkpoint_near_it(zooport_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    zooport("zoo", "add", "support-tickets", "a/b")
+    result = zooport("export", "support-ticket")
+    assert result.exit_code == 2
+    assert "did you mean support-tickets" in result.stderr

@@ -1,11 +1,20 @@
-"""The definitions load without torch and cheaply, and `workspace.yaml` names them."""
+"""The definitions load without torch and cheaply, `workspace.yaml` names them, and named checkpoints are partitions."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import dagster as dg
+import pytest
 import yaml
+from typer.testing import CliRunner
+
+from assets.partitions import partition_key
+from exporters.zoo import catalogue, zoo_file
+from orchestration.cli import app
+from orchestration.definitions import build, defs
+from orchestration.resources import ChildRunner
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +44,27 @@ def test_the_workspace_names_them() -> None:
 
 
 def test_a_job_for_each_family() -> None:
-    from orchestration.definitions import defs
-
     jobs = {job.name for job in defs().resolve_all_job_defs() if not job.name.startswith("__")}
     assert jobs == {"export_dynamo", "export_onnx", "export_executorch"}
+
+
+def models(definitions: dg.Definitions) -> set[str]:
+    partitions = definitions.get_assets_def(["onnx", "ir_fixed_model"]).partitions_def
+    assert isinstance(partitions, dg.MultiPartitionsDefinition)
+    return set(partitions.get_partitions_def_for_dimension("model").get_partition_keys())
+
+
+def test_a_named_checkpoint_is_a_partition_after_a_reload(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert models(defs()) == set(catalogue.names())
+    assert CliRunner().invoke(app, ["zoo", "add", "tickets", "support/tickets"]).exit_code == 0
+    assert models(defs()) == {*catalogue.names(), "tickets"}
+
+
+def test_a_named_checkpoint_runs_through_the_chain(fake_runner: ChildRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    zoo_file.add("Fine", "support/tickets")  # the fake child knows it
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = build(fake_runner).resolve_job_def("export_onnx")
+        assert job.execute_in_process(instance=instance, partition_key=partition_key("onnx", "Fine")).success
+        assert instance.get_materialized_partitions(dg.AssetKey(["onnx", "ir_fixed_model"])) == {"onnx|Fine"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from exporters.zoo import zoo_file
 from orchestration import demo
 from orchestration.instance import dagster_home
 from orchestration.resources import ChildRunner
@@ -41,11 +42,16 @@ def wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def ask(home: Path) -> Iterator[Ask]:
     """A webserver over the instance that the demo has just written, as a function from query and variables to data."""
     fake = ChildRunner(command=[sys.executable, str(Path(__file__).with_name("fake_chain.py"))], timeout_seconds=30)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ZOOPORT_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("ZOOPORT_HOME", str(home))
         assert demo.run_demo(fake) == 0
         patch.setenv("DAGSTER_HOME", str(dagster_home()))
         port = free_port()
@@ -109,3 +115,16 @@ def test_the_runs_are_listed_under_their_jobs(ask: Ask) -> None:
     assert len(runs) == len(demo.MODELS) * len(demo.BACKENDS)
     assert {run["jobName"] for run in runs} == {"export_onnx", "export_executorch"}
     assert {run["status"] for run in runs} == {"SUCCESS"}
+
+
+def test_a_named_checkpoint_is_there_after_a_reload(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def models() -> list[str]:
+        (node,) = ask("""{ assetNodes(assetKeys: [{path: ["onnx", "ir_fixed_model"]}]) {
+                 partitionKeysByDimension { name partitionKeys } } }""")["assetNodes"]
+        return next(row["partitionKeys"] for row in node["partitionKeysByDimension"] if row["name"] == "model")
+
+    monkeypatch.setenv("ZOOPORT_HOME", str(home))
+    zoo_file.add("tickets", "support/tickets")
+    assert "tickets" not in models()
+    ask("""mutation { reloadRepositoryLocation(repositoryLocationName: "zooport") { __typename } }""")
+    assert "tickets" in models()
