@@ -141,20 +141,23 @@ class Partition:
 
     Attributes:
         name: under which the store keeps it.
-        model: as it was asked for.
         references: by stage, as far as the chain got.
         verified: the stored report, None where nothing was verified.
     """
 
     backend: str
     name: str
-    model: str = ""
     references: dict[str, Reference] = field(default_factory=dict)
     verified: Report | None = None
 
     @property
     def family(self) -> str:
         return family_of(self.backend)
+
+    @property
+    def model(self) -> str:
+        """As it was asked for: a class of the zoo, a checkpoint's name or folder."""
+        return next(iter(self.references.values())).model
 
     def first_stage(self, workaround: str) -> str | None:
         """The first stage in which a workaround did something."""
@@ -195,7 +198,6 @@ def partitions(store: Store) -> tuple[list[Partition], list[str]]:
                     found.setdefault((backend, name), Partition(backend, name)).references[stage] = reference
     for key, partition in found.items():
         partition.verified = reports.get(key)
-        partition.model = partition.verified.model if partition.verified is not None else partition.name
     return list(found.values()), passed_over
 
 

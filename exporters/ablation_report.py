@@ -54,7 +54,7 @@ def _cells(workaround: Workaround, ablation: Ablation) -> Iterator[str]:
     yield f"`{workaround.name.partition(':')[2]}`"
     yield workaround.scope
     yield workaround.kind
-    yield stage_of(workaround).partition(":")[0]
+    yield stage_of(workaround).partition(":")[0] or "-"
     yield f"[{Path(workaround.file).name}](../{workaround.file})"
     yield _linked(workaround.fields.get("Upstream", ""))
     yield workaround.fields.get("Why", "")
