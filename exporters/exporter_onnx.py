@@ -22,7 +22,7 @@ from onnxscript.function_libs.torch_lib.tensor_typing import TFloat, TInt, TTens
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from exporters import onnx_pieces
+from exporters import known_issues, onnx_pieces
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import ExportError
 from exporters.exported_onnx import ExportedOnnx
@@ -101,7 +101,7 @@ class OnnxExporter(DynamoExporter):
         config = config or OnnxConfig()
         with running("ir_fixed_model", "onnx", lowered.model) as seen:
             model = lowered.model_ir.clone()
-            if config.optimize:
+            if config.optimize and known_issues.optimizes(lowered.model):
                 optimize(model)
             onnx_pieces.rename_inputs_and_outputs(model, lowered.signature)
             if config.opset != model.opset_imports.get("", 0):

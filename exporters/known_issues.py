@@ -8,7 +8,7 @@ class KnownIssue:
     """Why a model class is left out.
 
     Attributes:
-        scope: a backend, a family, or `all`.
+        scope: a backend, a family, or `all`; of no account for `ONNX_DISABLE_OPTIMIZE`.
         dynamic_only: whether it exports with every axis at its traced size.
         reason: for a skip the change that the model needs; for the optimizer the bug.
         upstream: the issue, `owner/repo#number`; always there for `ONNX_DISABLE_OPTIMIZE`.
@@ -42,3 +42,8 @@ def skip_reason(model: str, backend: str, *, dynamic: bool) -> str:
     """Why `model` is not exported for `backend`, or an empty string."""
     issue = EXPORT_SKIPS.get(model)
     return issue.reason if issue is not None and issue.covers(backend, dynamic=dynamic) else ""
+
+
+def optimizes(model: str) -> bool:
+    """Whether onnxscript's optimizer may have the graph of this class."""
+    return model not in ONNX_DISABLE_OPTIMIZE
