@@ -117,23 +117,27 @@ class _Module:
     imports: dict[str, str] = field(default_factory=dict)  # local name -> `module` or `module:name`
     imported: set[str] = field(default_factory=set)  # modules of the package that importing this one imports
     docstrings: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)  # of definitions asked for so far
+    references: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class _Reader:
     """Reads one module into definitions."""
 
-    def __init__(self, name: str, file: str, text: bytes, modules: Iterable[str]) -> None:
-        self._modules = set(modules)
+    def __init__(self, name: str, file: str, text: bytes, modules: frozenset[str]) -> None:
+        self._modules = modules
         self._module = _Module(name, file, {"": []})
         tree = ast.parse(text)
         for statement in tree.body:
             if isinstance(statement, ast.FunctionDef):
                 self._module.docstrings[statement.name] = ast.get_docstring(statement) or ""
-        tree = _WithoutDocstrings().visit(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self._read_import(node)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                _drop_docstring(node)
         for statement in tree.body:
             self._read(statement)
-        for node in ast.walk(tree):
-            self._read_import(node)
 
     @property
     def module(self) -> _Module:
@@ -159,7 +163,7 @@ class _Reader:
                 for name in _bound(statement):
                     definitions.setdefault(name, []).append(statement)
 
-    def _read_import(self, node: ast.AST) -> None:
+    def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Local names of the package's modules and definitions, wherever in the module they are imported."""
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
             for alias in node.names:
@@ -172,11 +176,16 @@ class _Reader:
                     self._module.imports[alias.asname or alias.name.partition(".")[0]] = alias.name
 
 
+@functools.lru_cache(maxsize=512)
+def _read(name: str, file: str, text: bytes, modules: frozenset[str]) -> _Module:
+    return _Reader(name, file, text, modules).module
+
+
 def _is_ours(module: str) -> bool:
     return module == PACKAGE or module.startswith(f"{PACKAGE}.")
 
 
-def _imported_modules(statement: ast.Import | ast.ImportFrom, modules: set[str]) -> Iterator[str]:
+def _imported_modules(statement: ast.Import | ast.ImportFrom, modules: frozenset[str]) -> Iterator[str]:
     names = [alias.name for alias in statement.names]
     if isinstance(statement, ast.ImportFrom):
         base = statement.module or ""
@@ -197,12 +206,9 @@ class _Sources:
 
     def __init__(self, folder: Path) -> None:
         files = {_module_name(path, folder): path for path in sorted(folder.rglob("*.py"))}
-        self._modules = {
-            name: _Reader(name, str(path.relative_to(folder.parent)), path.read_bytes(), files).module for name, path in files.items()
-        }
+        names = frozenset(files)
+        self._modules = {name: _read(name, str(path.relative_to(folder.parent)), path.read_bytes(), names) for name, path in files.items()}
         self._data = "".join(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _SAMPLE_DATA if (folder / name).exists())
-        self._digests: dict[str, str] = {}
-        self._references: dict[str, frozenset[str]] = {}
         self._constants: dict[str, dict[str, Any]] = {}
 
     def index(self) -> CodeIndex:
@@ -297,9 +303,11 @@ class _Sources:
         return reached
 
     def _refers_to(self, key: str) -> frozenset[str]:
-        if key not in self._references:
-            self._references[key] = frozenset(self._find_references(key))
-        return self._references[key]
+        module, _, name = key.partition(":")
+        known = self._modules[module].references
+        if name not in known:
+            known[name] = frozenset(self._find_references(key))
+        return known[name]
 
     def _find_references(self, key: str) -> Iterator[str]:
         module_name, _, name = key.partition(":")
@@ -321,34 +329,32 @@ class _Sources:
             yield from self._names_in(module, statement)
 
     def _names_in(self, module: _Module, statement: ast.stmt) -> Iterator[str]:
-        attributes: set[int] = set()
+        of_modules: set[int] = set()  # names that stand for a module of which one attribute is used; a parent comes before its children
         for node in ast.walk(statement):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                target = module.imports.get(node.value.id, "")
-                if target in self._modules:  # a module, of which one name is used
-                    attributes.add(id(node.value))
+            match node:
+                case ast.Attribute(value=ast.Name(id=name) as base) if (target := module.imports.get(name, "")) in self._modules:
+                    of_modules.add(id(base))
                     inner = f"{target}.{node.attr}"
                     yield f"{inner}:*" if inner in self._modules else f"{target}:{node.attr}"
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and id(node) not in attributes:
-                if node.id in module.imports:
-                    yield self._whole(module.imports[node.id])
-                elif node.id in module.definitions:
-                    yield f"{module.name}:{node.id}"
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in self._modules and node.value != PACKAGE:
-                yield f"{node.value}:*"  # imported by its name
+                case ast.Name(id=name) if id(node) not in of_modules:
+                    if name in module.imports:
+                        yield self._whole(module.imports[name])
+                    elif name in module.definitions:
+                        yield f"{module.name}:{name}"
+                case ast.Constant(value=str() as text) if text in self._modules and text != PACKAGE:
+                    yield f"{text}:*"  # imported by its name
 
     def _whole(self, target: str) -> str:
         return f"{target}:*" if target in self._modules else target
 
     def _digest(self, key: str) -> str:
         """Of a definition's syntax trees; of a table and of what is not in this package, nothing."""
-        if key not in self._digests:
-            module_name, _, name = key.partition(":")
-            statements = [] if name in _TABLES else self._modules[module_name].definitions.get(name, [])
-            dumped = [ast.dump(statement) for statement in statements]
-            self._digests[key] = json_digest(dumped)
-        return self._digests[key]
+        module_name, _, name = key.partition(":")
+        module = self._modules[module_name]
+        if name not in module.digests:
+            statements = [] if name in _TABLES else module.definitions.get(name, [])
+            module.digests[name] = json_digest([ast.dump(statement) for statement in statements])
+        return module.digests[name]
 
 
 class _Constants(dict[str, Any]):
@@ -362,16 +368,11 @@ class _Constants(dict[str, Any]):
         return self._sources.constant(self._module, name)
 
 
-class _WithoutDocstrings(ast.NodeTransformer):
-    """Drops docstrings, the only text in a syntax tree that changes no behaviour."""
-
-    def _strip(self, node: Any) -> Any:
-        self.generic_visit(node)
-        if node.body and isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant):
-            node.body = node.body[1:] or [ast.Pass()]
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _strip
+def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    """The only text in a syntax tree that changes no behaviour."""
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        node.body = node.body[1:] or [ast.Pass()]
 
 
 def _module_name(path: Path, folder: Path) -> str:
