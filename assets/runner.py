@@ -15,11 +15,12 @@ class ChainRunner(dg.ConfigurableResource):
     """Runs one (backend, model) through its chain."""
 
     @abstractmethod
-    def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
+    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
         """Yield each stage as it ends, then each comparison, then the report, always last.
 
         Args:
             model: name of a model class of the zoo, or of a checkpoint that a `zoo.toml` names.
             backend: dotted backend name.
             until: name of the last stage that is wanted; None wants the whole chain and its verification.
+            run_id: kept with what is made, so that a later run that finds it can say whose it is.
         """

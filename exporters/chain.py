@@ -158,7 +158,7 @@ class _Chain:
             except CorruptArtifact:
                 pass  # set aside by the store, and made again below
             else:
-                return self._ended(_cached(known), wall, cpu)
+                return self._ended(_cached(known, parts), wall, cpu)
         return self._make(stage, parts, wall, cpu)
 
     def _reference(self, stage: str) -> Reference | None:
@@ -204,8 +204,10 @@ class _Chain:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._upstream = self._store.get(digest)
+        recipe = self._recipe(made.record, stage)
         report = StageReport(
             stage=stage,
+            recipe=ledger.recipe_version(parts, recipe),
             bytes=size,
             digest=digest,
             path=self._store.path(digest),
@@ -221,7 +223,7 @@ class _Chain:
             digest=digest,
             model=self._request.model,
             parts=parts,
-            recipe=self._recipe(made.record, stage),
+            recipe=recipe,
             record=made.record,
             report=report,
             made_at=time.time(),
@@ -327,11 +329,12 @@ class _Chain:
         return self._report
 
 
-def _cached(known: Reference) -> StageReport:
+def _cached(known: Reference, parts: dict[str, Any]) -> StageReport:
     """The report of a stage that was found: what it is, and what making it cost whom and when."""
     costs = known.report.model_dump(include={"seconds", "cpu_seconds", "save_cpu_seconds", "peak_rss_mb"})
     made = {**costs, "at": known.made_at, "by": known.made_by}
-    return known.report.model_copy(update={"cached": True, "save_cpu_seconds": 0.0, "details": {**known.report.details, "made": made}})
+    found = {"cached": True, "save_cpu_seconds": 0.0, "recipe": ledger.recipe_version(parts, known.recipe)}
+    return known.report.model_copy(update={**found, "details": {**known.report.details, "made": made}})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def recipe(record: Record, index: CodeIndex, backend: str, stage: str) -> Recipe
     return rows
 
 
+def recipe_version(parts: dict[str, Any], rows: Recipe) -> str:
+    """A digest of what a stage is made with: all of its key but the artifact before it; of a trace, which has none, the sample too."""
+    first = "max_sizes" in parts["config"]
+    own = {name: part for name, part in parts.items() if first or name != "input"}
+    return f"sha256:{json_digest([own, rows])}"
+
+
 def matters(workaround: Workaround, record: Record) -> bool:
     """Whether a workaround as it is now could change what `record` is of."""
     if workaround.kind == "patch":

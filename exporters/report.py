@@ -38,7 +38,8 @@ class StageReport(BaseModel):
 
     `seconds` and `cpu_seconds` cover making and saving the artifact (CPU of the process and its children), `peak_rss_mb`
     is the process' high-water mark in MiB at the stage's end, `bytes` the size of the artifact's files. `save_cpu_seconds` is the
-    part of `cpu_seconds` that writing and publishing took. For a cached stage the costs are those of this run, and `details["made"]`
+    part of `cpu_seconds` that writing and publishing took. `recipe` is a digest of all that can change the stage's result beside the stage
+    before it (`exporters.ledger.recipe_version`). For a cached stage the costs are those of this run, and `details["made"]`
     has those of the run that made the artifact, when (`at`, seconds since the epoch) and in which run (`by`).
     """
 
@@ -50,6 +51,7 @@ class StageReport(BaseModel):
     peak_rss_mb: float = 0.0
     bytes: int = 0
     digest: str = ""
+    recipe: str = ""
     path: str = ""
     nodes: int = 0
     operators: dict[str, int] = Field(default_factory=dict)

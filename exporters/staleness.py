@@ -14,7 +14,7 @@ from exporters.errors import ZooportError
 from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts
 from exporters.ledger import Reference
 from exporters.source import Source
-from exporters.store import Store
+from exporters.store import Store, json_digest
 
 # `behind`: nothing of its own has changed, but a stage before it has to be made again and may come out the same
 State = Literal["fresh", "stale", "behind", "missing"]
@@ -22,11 +22,17 @@ State = Literal["fresh", "stale", "behind", "missing"]
 
 @dataclass(frozen=True)
 class StageState:
-    """One stage of one partition: its state, and for a stale one what has changed since it was made."""
+    """One stage of one partition.
+
+    Attributes:
+        causes: of a stale one, what has changed since it was made.
+        recipe: what it would be made with now (`exporters.ledger.recipe_version`); empty where it was never made.
+    """
 
     stage: str
     state: State
     causes: tuple[str, ...] = ()
+    recipe: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,20 +93,26 @@ def _judge(backend: str, name: str, references: dict[str, Reference], sample: di
         gone = StageState(stages[0], "stale", (f"the model: {error}",))
         return PartitionState(name, model, backend, (gone, *(StageState(stage, "behind") for stage in stages[1:])))
     states: list[StageState] = []
-    known, causes = _known_sample(origin, sample, index)
-    digest = known.digest if known else ""
+    known, unknown = _known_sample(origin, sample, index)
+    options = _options(backend, references)
+    # of a sample that has to be built again, what it is built from stands for what it is
+    digest = known.digest if known else json_digest(sample_parts(origin, index))
     for stage in stages:
         reference = references.get(stage)
         behind = any(state.state != "fresh" for state in states)
         if reference is None:
             states.append(StageState(stage, "missing"))
-        elif known is None:
-            states.append(StageState(stage, "behind" if behind else "stale", () if behind else causes))
-        else:
-            input_digest = reference.parts.get("input", "") if behind else digest
-            found = _causes(stage, _options(backend, references), reference, input_digest, origin, known, index)
-            states.append(StageState(stage, "stale" if found else "behind" if behind else "fresh", tuple(found)))
-            digest = reference.digest
+            continue
+        input_digest = reference.parts["input"] if behind else digest
+        weights = baked_weights(stage, origin, known) if known else reference.parts["weights"]
+        parts = stage_parts(stage, options, input_digest, weights, index)
+        rows = ledger.recipe(reference.record, index, backend, stage)
+        causes = tuple(ledger.differences(reference, parts, rows))
+        if known is None and stage == stages[0]:
+            causes = (*unknown, *(cause for cause in causes if cause != "input"))
+        state: State = "stale" if causes else "behind" if behind else "fresh"
+        states.append(StageState(stage, state, causes, ledger.recipe_version(parts, rows)))
+        digest = reference.digest
     return PartitionState(name, model, backend, tuple(states))
 
 
@@ -125,10 +137,3 @@ def _options(backend: str, references: dict[str, Reference]) -> Options:
     for reference in references.values():
         config |= reference.parts.get("config", {})
     return Options(backend, config.get("dynamic", True), config.get("max_sizes", {}), config.get("opset", 0), config.get("optimize", True))
-
-
-def _causes(
-    stage: str, options: Options, reference: Reference, input_digest: str, origin: Source, sample: SampleReference, index: CodeIndex
-) -> list[str]:
-    parts = stage_parts(stage, options, input_digest, baked_weights(stage, origin, sample), index)
-    return ledger.differences(reference, parts, ledger.recipe(reference.record, index, options.backend, stage))

@@ -18,12 +18,12 @@ class ChildRunner(ChainRunner):
     )
     timeout_seconds: float = Field(default=1800.0, gt=0, description="How long one chain may take before its process is killed.")
 
-    def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
-        for event in self.events(model, backend, until=until):
+    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
+        for event in self.events(model, backend, until=until, run_id=run_id):
             if not isinstance(event, Started):
                 yield event
 
-    def events(self, model: str, backend: str, *, until: str | None = None) -> Iterator[Event]:
+    def events(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[Event]:
         """Everything that `run` yields, and when each stage begins."""
-        request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until}
+        request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until, "run": run_id}
         yield from run_chain(request, command=self.command, timeout_seconds=self.timeout_seconds, forward_stderr=True)
