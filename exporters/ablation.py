@@ -43,6 +43,9 @@ MORE_COST = 1.02
 SMALL_DIFFERENCE = 1e-5
 MUCH = 10.0
 
+# operators whose number changed most are told, a stage
+_TOLD = 3
+
 _SAME_PROGRAM = "the program is the same"
 # costs of the last stage: what a reader calls them, and where a report has them
 _COSTS = {
@@ -299,6 +302,10 @@ def _stage_differences(before: StageReport, after: StageReport) -> Iterator[Diff
     for what, cost in _COSTS.items():
         if cost(before) != cost(after):
             yield Difference(what=f"{before.stage}: {what}", with_it=cost(before), without_it=cost(after))
+    changes = {name: abs(after.operators.get(name, 0) - before.operators.get(name, 0)) for name in {*before.operators, *after.operators}}
+    for name in sorted(changes, key=lambda name: (-changes[name], name))[:_TOLD]:
+        if changes[name]:
+            yield Difference(what=f"{before.stage}: {name}", with_it=before.operators.get(name, 0), without_it=after.operators.get(name, 0))
 
 
 def _number(value: float | str) -> str:

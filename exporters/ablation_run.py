@@ -8,6 +8,8 @@ import contextlib
 import gc
 import importlib
 import json
+import logging
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -181,21 +183,30 @@ class Runner:
         if family in self._warm:
             return
         self._warm.add(family)
-        for module in ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build"):
-            importlib.import_module(module)
-        if family == "onnx":
-            from exporters import onnx_pieces
-
-            importlib.import_module("exporters.exporter_onnx")
-            onnx_pieces.registry_for(NATIVE_OPSET, {})
-        if family == "executorch":
-            for module in ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"):
-                importlib.import_module(module)
+        logging.disable(logging.WARNING)  # notes about optional packages that aren't there
+        try:
+            _import_for(family)
+        finally:
+            logging.disable(logging.NOTSET)
         import torch
 
         torch.set_num_threads(1)  # a forked child can't use its parent's threads
         gc.collect()
         gc.freeze()
+
+
+def _import_for(family: str) -> None:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for module in ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build"):
+        importlib.import_module(module)
+    if family == "onnx":
+        from exporters import onnx_pieces
+
+        importlib.import_module("exporters.exporter_onnx")
+        onnx_pieces.registry_for(NATIVE_OPSET, {})
+    if family == "executorch":
+        for module in ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"):
+            importlib.import_module(module)
 
 
 def _stored(partition: Partition) -> dict[str, Report]:
