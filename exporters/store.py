@@ -127,7 +127,9 @@ class Store:
         target = self._ref(parts)
         with self.reporting("read"):
             try:
-                return _parse_ref(target.fs.cat_file(target.path) if self.copies else Path(target.path).read_bytes())
+                if isinstance(self.objects, RemoteObjects):
+                    return _parse_ref(self.objects.read(target.path))
+                return _parse_ref(Path(target.path).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -179,12 +181,12 @@ class Store:
         except Exception as error:  # each remote file system has kinds of its own for what is an OSError here
             if self.copies is None:
                 raise
-            raise self._error(doing, str(error)) from error
+            raise self._error(doing, f"{type(error).__name__}: {error}") from error
 
     def _error(self, doing: str, reason: str) -> StoreError:
         advice = "free some space, or set ZOOPORT_HOME elsewhere"
         if self.copies is not None:
-            advice = f"check ZOOPORT_STORE, its credentials and its endpoint (AWS_ENDPOINT_URL), and the space on {home()}"
+            advice = f"check the URL, its credentials and endpoint (AWS_ENDPOINT_URL), and that {self.copies.root} can be written"
         return StoreError(f"can't {doing} {self.root}: {reason}", next=advice)
 
 

@@ -236,7 +236,8 @@ def _take_place(folder: Path, target: Path) -> bool:
     try:
         folder.rename(target)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) or not os.path.lexists(target):
+        taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST)  # or was: it may be gone again by now
+        if not taken and not (error.errno == errno.ENOTDIR and os.path.lexists(target)):
             raise
         return False
     return True

@@ -27,7 +27,7 @@ class RemoteObjects:
 
     def __init__(self, root: UPath) -> None:
         self._fs: Any = root.fs
-        self._root = root.path
+        self._root = root.path.rstrip("/")
 
     def folder(self, digest: str) -> str:
         """Where an artifact lies, as the file system names it."""
@@ -53,6 +53,15 @@ class RemoteObjects:
                 raise
             self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
             self._send(target, source)
+
+    def read(self, path: str) -> bytes:
+        """A small file's bytes, in one request: asked for all of a file, s3fs would first ask for its size."""
+        try:
+            return bytes(self._fs.cat_file(path, start=0))
+        except FileNotFoundError:
+            raise
+        except OSError:  # an empty file has no byte 0
+            return bytes(self._fs.cat_file(path))
 
     def _send(self, target: str, source: Path | bytes) -> None:
         if isinstance(source, bytes):
@@ -115,7 +124,7 @@ class RemoteObjects:
 
     def _manifest(self, digest: str) -> tuple[bytes, manifest.Files]:
         with self._present(digest, MANIFEST):
-            text = self._fs.cat_file(f"{self.folder(digest)}/{MANIFEST}")
+            text = self.read(f"{self.folder(digest)}/{MANIFEST}")
         return text, manifest.parse(text, digest, self.where(digest))
 
     @contextlib.contextmanager
