@@ -13,6 +13,7 @@ from assets.checks import failure, parity_evaluation, parity_spec
 from assets.events import latest, materialization
 from assets.metadata import outcome_metadata, stage_metadata
 from assets.partitions import BACKEND, MODEL, parse_key, partitions_of
+from assets.recipes import observation, recipe_key
 from assets.runner import ChainRunner
 from exporters.backends import STAGES
 from exporters.report import Parity, Report, StageReport
@@ -40,7 +41,7 @@ _KINDS = {
     "pte": {"executorch"},
 }
 
-AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
+AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:
@@ -71,10 +72,11 @@ def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:
 def _specs(family: str) -> list[dg.AssetSpec]:
     specs: list[dg.AssetSpec] = []
     for stage in STAGES[family]:
+        above = [specs[-1].key] if specs else []
         specs.append(
             dg.AssetSpec(
                 [family, stage],
-                deps=[specs[-1].key] if specs else [],
+                deps=[*above, recipe_key(family, stage)],
                 group_name=family,
                 kinds=_KINDS[stage],
                 description=_DESCRIPTIONS[stage],
@@ -94,11 +96,12 @@ def _run_partition(
     dimensions = key.keys_by_dimension
     report = Report(model=dimensions[MODEL], backend=dimensions[BACKEND], reason="the runner reported nothing")
     final: StageReport | None = None
-    for event in runner.run(dimensions[MODEL], dimensions[BACKEND], until=_until(context, specs)):
+    for event in runner.run(dimensions[MODEL], dimensions[BACKEND], until=_until(context, specs), run_id=context.run_id):
         match event:
             case StageReport():
                 context.log.info(f"{key}: {event.stage} {'cached' if event.cached else f'{event.seconds:.1f} s'}")
                 spec = spec_of.get(event.stage)
+                yield from observation(context.instance, recipe_key(last.key.path[0], event.stage), key, event.recipe)
                 if event.stage == last.key.path[-1]:
                     final = event  # told once the outcome is known, which is part of its metadata
                 elif spec is not None:

@@ -30,7 +30,7 @@ def materialization(
         if spec.code_version:
             tags[CODE_VERSION_TAG] = spec.code_version
         for dep in spec.deps:
-            record = latest(instance, dep.asset_key, key)
+            record = latest(instance, dep.asset_key, key) or latest_observation(instance, dep.asset_key, key)
             version = extract_data_version_from_entry(record.event_log_entry) if record else None
             tags[get_input_data_version_tag(dep.asset_key)] = (version or NULL_DATA_VERSION).value
             tags[get_input_event_pointer_tag(dep.asset_key)] = str(record.storage_id) if record else NULL_EVENT_POINTER
@@ -40,4 +40,10 @@ def materialization(
 def latest(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
     """The latest materialization of one partition, the one that this run has just yielded included."""
     records = instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition]), limit=1).records
+    return records[0] if records else None
+
+
+def latest_observation(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
+    """The latest observation of one partition of a source asset."""
+    records = instance.fetch_observations(dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition]), limit=1).records
     return records[0] if records else None

@@ -24,6 +24,14 @@ def stage_metadata(stage: StageReport) -> Metadata:
         "workarounds": dg.MetadataValue.md(bullets(stage.fired)),
         "path": dg.MetadataValue.path(stage.path),
     }
+    made = stage.details.get("made", {})
+    if stage.cached and made.get("by"):
+        metadata["made_by"] = dg.MetadataValue.dagster_run(made["by"])
+    if stage.cached and made.get("at"):
+        metadata["made_at"] = dg.MetadataValue.timestamp(made["at"])
+    for verb, counts in stage.deeds:
+        if counts:
+            metadata[f"workarounds_{verb}"] = dg.MetadataValue.json(counts)
     if stage.details:
         metadata["details"] = dg.MetadataValue.json(stage.details)
     return metadata

@@ -4,7 +4,7 @@ An interface only. `orchestration` provides it, so that assets know nothing of p
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
@@ -24,3 +24,11 @@ class ChainRunner(dg.ConfigurableResource):
             until: name of the last stage that is wanted; None wants the whole chain and its verification.
             run_id: kept with what is made, so that a later run that finds it can say whose it is.
         """
+
+
+class RecipeReader(dg.ConfigurableResource):
+    """Says what stages would be made with now."""
+
+    @abstractmethod
+    def versions(self, family: str, stage: str) -> Mapping[tuple[str, str], str]:
+        """The recipe's version by (backend, model), for every partition of which this stage was ever made."""

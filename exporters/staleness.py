@@ -60,14 +60,18 @@ class PartitionState:
         return next((stage for stage in self.stages if stage.state != "fresh"), None)
 
 
-def survey(store: Store, index: CodeIndex) -> Iterator[PartitionState]:
+def survey(store: Store, index: CodeIndex, *, family: str = "") -> Iterator[PartitionState]:
     """The state of every partition that the store has anything of, by backend and name.
 
     A partition is judged by the options that it was last exported with.
+
+    Args:
+        family: only this one's; of all by default.
     """
     samples, partitions = _read(store)
     for (backend, name), references in sorted(partitions.items()):
-        yield _judge(backend, name, references, samples.get(name), index)
+        if family in ("", family_of(backend)):
+            yield _judge(backend, name, references, samples.get(name), index)
 
 
 def _read(store: Store) -> tuple[dict[str, dict[str, Any]], dict[tuple[str, str], dict[str, Reference]]]:

@@ -3,9 +3,11 @@
 import dagster as dg
 
 from assets.chains import build_chain
+from assets.partitions import partitions_of
+from assets.recipes import build_recipes
 from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
-from orchestration.resources import ChildRunner
+from orchestration.resources import ChildRunner, StoreRecipes
 
 
 def job_name(family: str) -> str:
@@ -13,15 +15,18 @@ def job_name(family: str) -> str:
     return f"export_{family}"
 
 
-def build(runner: object) -> dg.Definitions:
+def build(runner: object, recipes: object = None) -> dg.Definitions:
     """All assets and their jobs over the whole zoo and the checkpoints that a `zoo.toml` names.
 
     Args:
         runner: an `assets.runner.ChainRunner`, or what is used like one.
+        recipes: an `assets.runner.RecipeReader`, or what is used like one; by default the one over this machine's store.
     """
     models = [*catalogue.names(), *zoo_file.read()]
     return dg.Definitions(
-        assets=[build_chain(family, models) for family in STAGES],
+        assets=[
+            asset for family in STAGES for asset in (build_chain(family, models), *build_recipes(family, partitions_of(family, models)))
+        ],
         jobs=[
             dg.define_asset_job(
                 job_name(family),
@@ -30,7 +35,7 @@ def build(runner: object) -> dg.Definitions:
             )
             for family in STAGES
         ],
-        resources={"runner": runner},
+        resources={"runner": runner, "recipes": recipes or StoreRecipes()},
         executor=dg.in_process_executor,
     )
 

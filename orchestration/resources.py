@@ -1,12 +1,15 @@
 """What the assets run on: chains in child processes of this machine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import Field
 
-from assets.runner import ChainRunner
-from exporters.home import home
+from assets.runner import ChainRunner, RecipeReader
+from exporters.code_index import code_index
+from exporters.home import home, store_of
 from exporters.report import Parity, Report, StageReport, Started
+from exporters.staleness import survey
+from exporters.store import Store
 from orchestration.child import COMMAND, Event, run_chain
 
 
@@ -27,3 +30,16 @@ class ChildRunner(ChainRunner):
         """Everything that `run` yields, and when each stage begins."""
         request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until, "run": run_id}
         yield from run_chain(request, command=self.command, timeout_seconds=self.timeout_seconds, forward_stderr=True)
+
+
+class StoreRecipes(RecipeReader):
+    """Recipes of everything that this machine's store has."""
+
+    def versions(self, family: str, stage: str) -> Mapping[tuple[str, str], str]:
+        place = home()
+        found = {}
+        for partition in survey(Store(store_of(place)), code_index(place / "cache"), family=family):
+            state = next(each for each in partition.stages if each.stage == stage)
+            if state.recipe:
+                found[partition.backend, partition.name] = state.recipe
+        return found

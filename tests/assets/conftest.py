@@ -6,9 +6,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from fake_recipes import FakeRecipes
 
 from assets.chains import build_chain
-from assets.partitions import partition_key
+from assets.partitions import partition_key, partitions_of
+from assets.recipes import build_recipes
 from orchestration.resources import ChildRunner
 
 FAKE_CHAIN = Path(__file__).parents[1] / "orchestration" / "fake_chain.py"
@@ -19,7 +21,8 @@ def fake_definitions() -> dg.Definitions:
     """The ONNX chain over models that the fake child knows."""
     runner = ChildRunner(command=[sys.executable, str(FAKE_CHAIN)], timeout_seconds=30)
     models = ["A", "B", "Raises", "Segfaults", "Differs", "DiesVerifying", "Z"]
-    return dg.Definitions(assets=[build_chain("onnx", models)], resources={"runner": runner})
+    recipes = build_recipes("onnx", partitions_of("onnx", models))
+    return dg.Definitions(assets=[build_chain("onnx", models), *recipes], resources={"runner": runner, "recipes": FakeRecipes()})
 
 
 @pytest.fixture

@@ -83,10 +83,10 @@ def test_a_key_is_read_back() -> None:
     assert key.keys_by_dimension == {"backend": "executorch.xnnpack", "model": "LlamaForCausalLM@decode"}
 
 
-def test_each_stage_depends_on_the_one_before_it() -> None:
+def test_each_stage_depends_on_the_one_before_it_and_on_its_recipe() -> None:
     chain = build_chain("onnx", ["A"])
-    assert chain.asset_deps[LAST] == {dg.AssetKey(["onnx", "lowered_onnx"])}
-    assert chain.asset_deps[dg.AssetKey(["onnx", "traced_program"])] == set()
+    assert chain.asset_deps[LAST] == {dg.AssetKey(["onnx", "lowered_onnx"]), dg.AssetKey(["onnx", "ir_fixed_model_recipe"])}
+    assert chain.asset_deps[dg.AssetKey(["onnx", "traced_program"])] == {dg.AssetKey(["onnx", "traced_program_recipe"])}
 
 
 def test_assets_import_neither_torch_nor_orchestration() -> None:

@@ -29,6 +29,7 @@ def stage_report(stage: str, request: dict[str, str]) -> dict[str, object]:
         "peak_rss_mb": 100.0,
         "bytes": 1234,
         "digest": f"sha256:{digest}",
+        "recipe": f"recipe of {stage} {os.environ.get('FAKE_RECIPE', '')}",
         "path": f"{request['home']}/store/{digest}",
         "nodes": 3,
         "operators": {"aten.mm.default": 2, "aten.add.Tensor": 1},
