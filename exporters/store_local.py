@@ -1,7 +1,8 @@
 """Artifacts as folders of a local file system: the store itself, or this machine's copies of what a remote store holds.
 
     objects/<2>/<digest>/   an artifact; when it was last used is the folder's time of modification
-    stamps/<digest>         the files' sizes, times and inodes when their bytes were last hashed: while they are the same, so are the bytes
+    stamps/<digest>         the files' sizes, times and inodes when their bytes were last hashed: while they are the same, so are the bytes,
+                            until the machine starts anew, since a power cut loses what wasn't on the disk yet
     locks/<2>               held by whoever removes an artifact, or finds one in the place of its own
     tmp/                    what is being written, and what is being deleted
 
@@ -10,6 +11,7 @@ An artifact appears whole, by a rename, and disappears whole, by another.
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import time
@@ -72,7 +74,6 @@ class LocalObjects:
         Args:
             seen: the folder's fingerprint before its files were hashed.
         """
-        _sync(folder)
         target = self.folder(digest)
         target.parent.mkdir(parents=True, exist_ok=True)
         if not _take_place(folder, target):
@@ -208,9 +209,11 @@ class LocalObjects:
 
 
 def fingerprint(folder: Path) -> str:
-    """What shows that a file of a folder was written to or replaced; its manifest left out, which is read each time."""
+    """Changes when a file of a folder is written to or replaced, its manifest left out, which is read each time; and when the machine
+    starts anew."""
     found = [(entry.name, entry.stat()) for entry in os.scandir(folder) if entry.name != MANIFEST]
-    return json_digest(sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in found))
+    files = sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in found)
+    return json_digest([_boot(), files])
 
 
 def delete(path: Path) -> None:
@@ -219,6 +222,17 @@ def delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+@functools.cache
+def _boot() -> str:
+    """Names the time since this machine was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:  # no Linux
+        import psutil
+
+        return str(round(psutil.boot_time()))
 
 
 def _last_change(folder: Path) -> float:
@@ -241,13 +255,3 @@ def _take_place(folder: Path, target: Path) -> bool:
             raise
         return False
     return True
-
-
-def _sync(folder: Path) -> None:
-    """Have a folder's files on the disk: a stamp must not outlive, in a power cut, the bytes that it stands for."""
-    for path in folder.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

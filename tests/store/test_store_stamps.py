@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from store_stage import run, write
 
-from exporters import manifest
+from exporters import manifest, store_local
 from exporters.errors import CorruptArtifact
 from exporters.store import MANIFEST, Store
 
@@ -124,6 +124,28 @@ def test_a_change_after_that_is_noticed_and_mended(stamped: tuple[Store, str], t
     assert not store.has(digest)
     assert run(store, "text").text == "text"
     assert run(store, "text").cached
+
+
+@pytest.mark.parametrize("system", ["linux", "another"])
+def test_bytes_are_hashed_again_after_the_machine_was_started_anew(
+    stamped: tuple[Store, str], hashed: list[str], monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """A power cut may have lost what wasn't on the disk yet, and left the files' sizes and times."""
+    store, digest = stamped
+    read_text = Path.read_text
+
+    def boot_id(self: Path) -> str:
+        if self != Path("/proc/sys/kernel/random/boot_id"):
+            return read_text(self)
+        if system == "linux":
+            return "another boot"
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(Path, "read_text", boot_id)
+    monkeypatch.setattr(store_local, "_boot", store_local._boot.__wrapped__)
+    for _ in range(2):
+        store.get(digest)
+    assert sorted(hashed) == ["a", "b"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"sha256"])
