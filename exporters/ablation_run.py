@@ -10,6 +10,7 @@ import importlib
 import json
 import logging
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -124,11 +125,14 @@ class Runner:
             plan = self._plan(partition, stage, left_out, known)
             self._warm_up(partition.family)
             with tempfile.TemporaryDirectory(prefix="zooport-ablation-") as folder:
-                ended = run_forked(
-                    lambda say: _work(plan, self._home / "weights", Path(folder), say),
-                    seconds=self._seconds,
-                    memory=self._memory,
-                )
+                try:
+                    ended = run_forked(
+                        lambda say: _work(plan, self._home / "weights", Path(folder), say),
+                        seconds=self._seconds,
+                        memory=self._memory,
+                    )
+                finally:
+                    _end_strays(folder)
             report = _report_of(plan, ended, self._seconds)
             if not left_out and report.error is not None and report.error.type == "Timeout":
                 raise NoRun(f"with everything, {report.error.stage} took longer than the limit: try again on a quieter machine")
@@ -227,6 +231,14 @@ def _read(file: Path) -> dict[str, Report]:
                 row = json.loads(line)
                 found[row["key"]] = Report.model_validate(row["report"])
     return found
+
+
+def _end_strays(folder: str) -> None:
+    """End what still works on a run's folder: a runtime has a session of its own, and so outlives the killed child that waits for it."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+            if folder.encode() in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 # ── What a child does ─────────────────────────────────────────────────────────

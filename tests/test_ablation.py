@@ -288,16 +288,16 @@ def test_the_document_has_a_row_a_workaround_and_what_differs(index: CodeIndex) 
 
 PLANTED = '''
 
-@register_patch("dynamo", "torch.nn.functional.layer_norm")
+@register_patch("dynamo", "torch.nn.functional.silu")
 def _patch_useless(original):
     """Do what the original does."""
     return lambda *args, **kwargs: original(*args, **kwargs)
 
 
-@register_patch("onnx", "torch.nn.functional.layer_norm")
+@register_patch("dynamo", "torch.nn.functional.silu")
 def _patch_wrong(original):
     """Do a little more than the original does."""
-    return lambda *args, **kwargs: original(*args, **kwargs) * 1.05
+    return lambda *args, **kwargs: original(*args, **kwargs) * 1.5
 '''
 
 
@@ -325,19 +325,19 @@ def test_useless_wrong_and_needed_ones_are_told_apart_and_the_store_stays_as_it_
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     with (package / "exporters" / "models" / "pooling.py").open("a") as file:
         file.write(PLANTED)
-    exported = json.loads(zooport(package, home, "export", MODEL, "--json").stdout)
+    exported = json.loads(zooport(package, home, "export", "MambaForCausalLM", "--backend", "dynamo", "--json").stdout)
     assert exported["outcome"] == "ran"
     before = contents(home)
-    command = ("ablate", "_patch_useless", "_patch_wrong", "_fix_view_of_attention", "--json")
+    command = ("ablate", "_patch_useless", "_patch_wrong", "_patch_selective_scan", "--json")
     done = zooport(package, home, *command)
     assert done.returncode == 0, done.stderr[-2000:]
     found = {row["workaround"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert {name: row["verdict"] for name, row in found.items()} == {
         "dynamo:_patch_useless": "obsolete",
-        "onnx:_patch_wrong": "harmful",
-        "dynamo:_fix_view_of_attention": "needed",
+        "dynamo:_patch_wrong": "harmful",
+        "dynamo:_patch_selective_scan": "needed",
     }
-    assert found["onnx:_patch_wrong"]["partitions"][0]["outcomes"] == ["ran", "verified"]
+    assert found["dynamo:_patch_wrong"]["partitions"][0]["outcomes"] == ["ran", "verified"]
     assert contents(home) == before
 
     runs = (home / "ablation.jsonl").read_text()

@@ -1,10 +1,16 @@
 """`zooport ablate` around the runs: what it takes, what it prints, how it ends. The runs themselves are replaced."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -157,6 +163,52 @@ def test_wrong_use_is_two_lines(arguments: list[str], says: str) -> None:
     assert result.exit_code == 2
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+
+
+HANGING = """
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from exporters import ablation_run
+
+def work(plan, weights, folder, say):
+    # as a verification does: in a session of its own
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(600)", str(folder)], start_new_session=True)
+
+ablation_run._work = work
+ablation_run.Runner._warm_up = lambda self, family: None
+sys.argv = ["zooport", "ablate", "_aten_sort_stable", "--models", "BertModel"]
+from orchestration.cli import main
+main()
+"""
+
+
+def hanging(pid: int) -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process(pid).children(recursive=True) if child.cmdline()[1:3] == ["-c", "import time; time.sleep(600)"]
+    ]
+
+
+def test_ctrl_c_ends_the_child_and_what_it_started() -> None:
+    store = Store(home() / "store")
+    store.write_ref("samples", "BertModel", content={"digest": "d", "weights": "w"})
+    found = store.read_ref("onnx", "lowered_onnx", "onnx", "BertModel")
+    assert found is not None
+    store.write_ref("onnx", "traced_program", "onnx", "BertModel", content=found)  # a trace is made from no artifact
+    program = subprocess.Popen([sys.executable, "-c", HANGING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (children := hanging(program.pid)):
+            assert program.poll() is None, program.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 130
+    assert "goes on from there" in said
+    assert "Traceback" not in said
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
 def test_references_of_another_version_are_told() -> None:
