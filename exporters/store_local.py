@@ -98,11 +98,8 @@ class LocalObjects:
             os.utime(folder)
         problem = self._problem(digest)
         if problem is not None and self.there(digest):
-            # a store that can't be written keeps it, and it is found damaged again
-            with contextlib.suppress(OSError), self._lock(digest):
-                problem = self._problem(digest)  # somebody may have replaced it meanwhile
-                if problem is not None:
-                    self._drop(digest)
+            with contextlib.suppress(OSError):  # a store that can't be written keeps it, and it is found damaged again
+                problem = self.remove_damaged(digest)
         if problem is not None:
             raise problem
         return folder
@@ -160,6 +157,14 @@ class LocalObjects:
                     return False
             self._drop(digest)
         return True
+
+    def remove_damaged(self, digest: str) -> CorruptArtifact | None:
+        """Remove an artifact, if it is still damaged: somebody may have replaced it meanwhile. What is wrong with it."""
+        with self._lock(digest):
+            problem = self._problem(digest, trust_stamp=False)
+            if problem is not None:
+                self._drop(digest)
+        return problem
 
     def unfinished(self) -> Iterator[Path]:
         """What is being written or deleted right now, or was when somebody was interrupted."""

@@ -15,6 +15,7 @@ from typing import Any
 from upath import UPath
 
 from exporters import manifest
+from exporters.errors import CorruptArtifact
 from exporters.manifest import MANIFEST, is_digest
 from exporters.store_local import StoredObject
 
@@ -121,6 +122,15 @@ class RemoteObjects:
         for path in sorted(files, key=lambda path: not path.endswith(f"/{MANIFEST}")):
             self._fs.rm_file(path)
         return True
+
+    def remove_damaged(self, digest: str) -> CorruptArtifact | None:
+        """Remove an artifact, if it is still damaged: somebody may have replaced it meanwhile. What is wrong with it."""
+        try:
+            self.check(digest)
+        except CorruptArtifact as problem:
+            self.remove(digest)
+            return problem
+        return None
 
     def _manifest(self, digest: str) -> tuple[bytes, manifest.Files]:
         with self._present(digest, MANIFEST):

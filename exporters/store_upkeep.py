@@ -218,7 +218,7 @@ class _Examination:
                 where = place.where(each.digest)
                 self._found(kind, where, str(error.args[0]).removeprefix(f"{where}: "), _MAKE_AGAIN)
                 if self._repair:
-                    place.remove(each.digest)
+                    place.remove_damaged(each.digest)
         return bad
 
     def _reference(self, parts: tuple[str, ...], content: dict[str, object] | None, bad: set[str]) -> None:

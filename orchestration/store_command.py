@@ -31,8 +31,8 @@ def gc(
         float,
         typer.Option(
             min=0,
-            help="Keep what was used in the last N days, referenced or not: an export that runs now refers to an artifact only after "
-            "writing it. Fractions are fine; 0 only while nothing runs.",
+            help="Keep what was used in the last N days, referenced or not: longer than an export takes, since it refers to an "
+            "artifact only once that is written. Fractions are fine; 0 only while nothing runs.",
         ),
     ] = 1.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")] = False,
@@ -127,9 +127,9 @@ def _print_collected(store: "Store", collected: "Collected", *, dry_run: bool) -
         console.print(f"{verb} copy of {escape(store.path(digest))}")
     for path in collected.leftovers:
         console.print(f"{verb} leftover {escape(path)}")
-    gone = len(collected.artifacts), len(collected.copies), len(collected.leftovers)
-    console.print(f"{verb} {gone[0]} artifacts, {gone[1]} copies, {gone[2]} leftovers: {decimal(collected.freed_bytes)}")
-    console.print(f"kept {collected.kept} artifacts, {collected.kept_for_now} of them without a reference but used lately")
+    gone = {"artifacts": collected.artifacts, "copies": collected.copies, "leftovers": collected.leftovers}
+    console.print(f"{verb}: {', '.join(f'{what} {len(which)}' for what, which in gone.items())}; {decimal(collected.freed_bytes)}")
+    console.print(f"kept: artifacts {collected.kept}, without a reference but used lately {collected.kept_for_now}")
 
 
 def _print_examined(store: "Store", examined: "Examined") -> None:
@@ -141,13 +141,13 @@ def _print_examined(store: "Store", examined: "Examined") -> None:
         console.print(f"[bold red]{finding.kind}[/] {escape(finding.path)}: {escape(finding.problem)}")
         console.print(f"  [bold]next[/] {'run the export again' if finding.repaired else escape(finding.next)}")
     console.print(
-        f"{escape(str(store.root))}: {examined.artifacts} artifacts ({decimal(examined.bytes)}), {examined.references} references, "
-        f"{examined.unreferenced} artifacts without one"
+        f"{escape(str(store.root))}: artifacts {examined.artifacts}, without a reference {examined.unreferenced}, "
+        f"references {examined.references}; {decimal(examined.bytes)} read"
     )
     repaired = sum(finding.repaired for finding in examined.findings)
     if repaired:
-        console.print(f"[yellow]{repaired} things were damaged and are deleted now[/]")
+        console.print(f"[yellow]damaged, and deleted now: {repaired}[/]")
     elif examined.findings:
-        console.print(f"[bold red]{len(examined.findings)} things are damaged[/]")
+        console.print(f"[bold red]damaged: {len(examined.findings)}[/]")
     else:
         console.print("[bold green]nothing is damaged[/]")

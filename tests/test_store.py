@@ -21,7 +21,7 @@ def put(store: Store, **files: str) -> str:
 
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path / "store") if request.param == "local" else Store(f"memory://{tmp_path.name}")
+    return Store(tmp_path / "store") if request.param == "local" else Store(f"memory://{tmp_path.name}", cache=tmp_path / "cache")
 
 
 def object_folder(store: Store, digest: str) -> Path:

@@ -38,8 +38,8 @@ def test_gc_deletes_what_nothing_refers_to(store: Store) -> None:
     assert result.exit_code == 0
     deleted, summary, kept = result.stdout.splitlines()
     assert deleted.startswith(f"deleted artifact {store.root}/objects/")
-    assert summary.startswith("deleted 1 artifacts, 0 copies, 0 leftovers: ")
-    assert kept == "kept 1 artifacts, 0 of them without a reference but used lately"
+    assert summary.startswith("deleted: artifacts 1, copies 0, leftovers 0; ")
+    assert kept == "kept: artifacts 1, without a reference but used lately 0"
     assert len(list(store.objects.stored())) == 1
 
 
@@ -57,8 +57,7 @@ def test_verify_of_a_whole_store(store: Store) -> None:
     result = zooport("verify")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "nothing is damaged"
-    assert "2 artifacts" in result.stdout
-    assert "1 references" in result.stdout
+    assert "artifacts 2, without a reference 1, references 1; " in result.stdout
 
 
 def test_verify_names_the_damage_and_what_to_do(store: Store) -> None:
@@ -72,7 +71,7 @@ def test_verify_names_the_damage_and_what_to_do(store: Store) -> None:
     assert [finding["kind"] for finding in json.loads(result.stdout)["findings"]] == ["artifact", "reference"]
     repaired = zooport("verify", "--repair")
     assert repaired.exit_code == 1
-    assert "2 things were damaged and are deleted now" in repaired.stdout
+    assert "damaged, and deleted now: 2" in repaired.stdout
     assert zooport("verify").exit_code == 0
 
 

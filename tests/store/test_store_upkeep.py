@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_an_artifact_that_is_read_was_used(tmp_path: Path, place: Place) -> None
 
 def test_exports_run_while_garbage_is_collected(place: Place) -> None:
     """Two processes that replace their artifacts all the time, and never lose one that they still need."""
-    count = "60" if place.kind == "local" else "12"
+    count = "60" if place.kind == "local" else "8"
     processes = [place.start("anew", count, name) for name in ("first", "second")]
     collected = 0
     while any(process.poll() is None for process in processes):
@@ -124,6 +125,18 @@ def test_exports_run_while_garbage_is_collected(place: Place) -> None:
     time.sleep(2.1)
     assert collected + len(gc(place, 2).artifacts) == 2 * (int(count) - 3)
     assert len(digests(place)) == 6
+
+
+def test_garbage_is_collected_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """Of a local store, which has to write to delete: a lock, a new name."""
+    place = Place("local", str(small_disk / "store"), tmp_path / "cache", tmp_path / "home")
+    kept = run(place.store(), "kept").digest
+    run(place.store(), "replaced" * 1000, *OTHER)
+    run(place.store(), "replacing", *OTHER)
+    (small_disk / "filler").write_bytes(b"0" * shutil.disk_usage(small_disk).free)
+    assert len(gc(place).artifacts) == 1
+    assert run(place.store(), "kept").digest == kept
+    assert run(place.store(), "replaced", *OTHER).text == "replaced"
 
 
 # ── Leftovers ─────────────────────────────────────────────────────────────────
