@@ -201,13 +201,31 @@ def _bound(statement: ast.stmt) -> set[str]:
 # ── The package ───────────────────────────────────────────────────────────────
 
 
+class _Modules:
+    """The modules of the package by name, each read when it is asked for: much of the package concerns no stage."""
+
+    def __init__(self, texts: Mapping[str, tuple[str, bytes]]) -> None:
+        self._texts = texts
+        self._names = frozenset(texts)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> _Module:
+        return _read(name, *self._texts[name], self._names)
+
+    def registering(self) -> list[str]:
+        """Modules that can register a workaround, sorted."""
+        marks = [name.encode() for name in (*_DECORATORS, *_TABLES)]
+        return sorted(name for name, (_, text) in self._texts.items() if any(mark in text for mark in marks))
+
+
 class _Sources:
     """All modules of the package, and what reaches what."""
 
     def __init__(self, folder: Path) -> None:
         files = {_module_name(path, folder): path for path in sorted(folder.rglob("*.py"))}
-        names = frozenset(files)
-        self._modules = {name: _read(name, str(path.relative_to(folder.parent)), path.read_bytes(), names) for name, path in files.items()}
+        self._modules = _Modules({name: (str(path.relative_to(folder.parent)), path.read_bytes()) for name, path in files.items()})
         self._data = "".join(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _SAMPLE_DATA if (folder / name).exists())
         self._constants: dict[str, dict[str, Any]] = {}
 
@@ -219,7 +237,7 @@ class _Sources:
     # ── Workarounds ───────────────────────────────────────────────────────────
 
     def _workarounds(self) -> Iterator[Workaround]:
-        for module in self._modules.values():
+        for module in map(self._modules.__getitem__, self._modules.registering()):
             found = [*self._decorated(module), *self._tabled(module)]
             yield from sorted(found, key=lambda each: each.line)
 
