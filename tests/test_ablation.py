@@ -27,6 +27,7 @@ from exporters.store import Store
 
 ROOT = Path(__file__).parents[1]
 MODEL = "GPT2LMHeadModel"
+SMALL = "ViTForImageClassification"
 
 
 def workaround(name: str = "onnx:_fix", **fields: str) -> Workaround:
@@ -286,19 +287,34 @@ def test_the_document_has_a_row_a_workaround_and_what_differs(index: CodeIndex) 
 
 # ── A real export ─────────────────────────────────────────────────────────────
 
-PLANTED = '''
+PLANTED = """
 
-@register_patch("dynamo", "torch.nn.functional.silu")
+_layer_norm = torch.nn.functional.layer_norm
+
+
+def _upstream_bug(*args, **kwargs):
+    if torch.compiler.is_exporting():
+        raise NotImplementedError("layer_norm can't be traced")
+    return _layer_norm(*args, **kwargs)
+
+
+torch.nn.functional.layer_norm = _upstream_bug
+
+
+@register_patch("dynamo", "torch.nn.functional.layer_norm")
+def _patch_needed(original):
+    return _layer_norm
+
+
+@register_patch("dynamo", "torch.nn.functional.linear")
 def _patch_useless(original):
-    """Do what the original does."""
     return lambda *args, **kwargs: original(*args, **kwargs)
 
 
-@register_patch("dynamo", "torch.nn.functional.silu")
+@register_patch("dynamo", "torch.nn.functional.linear")
 def _patch_wrong(original):
-    """Do a little more than the original does."""
     return lambda *args, **kwargs: original(*args, **kwargs) * 1.5
-'''
+"""
 
 
 def zooport(package: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -325,19 +341,24 @@ def test_useless_wrong_and_needed_ones_are_told_apart_and_the_store_stays_as_it_
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     with (package / "exporters" / "models" / "pooling.py").open("a") as file:
         file.write(PLANTED)
-    exported = json.loads(zooport(package, home, "export", "MambaForCausalLM", "--backend", "dynamo", "--json").stdout)
+    exported = json.loads(zooport(package, home, "export", SMALL, "--backend", "dynamo", "--json").stdout)
     assert exported["outcome"] == "ran"
     before = contents(home)
-    command = ("ablate", "_patch_useless", "_patch_wrong", "_patch_selective_scan", "--json")
+    command = ("ablate", "_patch_useless", "_patch_wrong", "_patch_needed", "--json")
     done = zooport(package, home, *command)
     assert done.returncode == 0, done.stderr[-2000:]
     found = {row["workaround"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert {name: row["verdict"] for name, row in found.items()} == {
         "dynamo:_patch_useless": "obsolete",
         "dynamo:_patch_wrong": "harmful",
-        "dynamo:_patch_selective_scan": "needed",
+        "dynamo:_patch_needed": "needed",
     }
-    assert found["dynamo:_patch_wrong"]["partitions"][0]["outcomes"] == ["ran", "verified"]
+    assert {name: row["partitions"][0]["outcomes"] for name, row in found.items()} == {
+        "dynamo:_patch_useless": ["ran", "ran"],
+        "dynamo:_patch_wrong": ["ran", "verified"],
+        "dynamo:_patch_needed": ["ran", "failed"],
+    }
+    assert "layer_norm can't be traced" in found["dynamo:_patch_needed"]["partitions"][0]["why"]
     assert contents(home) == before
 
     runs = (home / "ablation.jsonl").read_text()
