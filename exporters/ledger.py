@@ -9,7 +9,7 @@ workarounds it is the *recipe*: the fingerprints of those that matter to this pa
   other. A program fix reads everything, and matters wherever its pass ran.
 - A workaround that mattered and is gone leaves the recipe, one that now matters enters it: both are changes.
 
-The full argument, and where it leans on the contract of workarounds, is docs/decisions/005-fingerprints.md.
+The full argument, and where it leans on the contract of workarounds, is docs/decisions/006-fingerprints.md.
 """
 
 import re

@@ -49,6 +49,7 @@ def export(
     ] = None,
     opset: Annotated[int | None, typer.Option(help="ONNX operator set version.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare with eager on the runtime.")] = True,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Make every stage anew.")] = False,
     as_json: Json = False,
 ) -> None:
     """Export models: a row a stage as it ends, then parity, outcome and where the artifact lies."""
@@ -58,6 +59,7 @@ def export(
         "dynamic": not static,
         "pack": pack,
         "verify": verify,
+        "use_cache": not no_cache,
         "max_sizes": export_command.parse_sizes(max_sizes or []),
     }
     if out is not None:
@@ -79,6 +81,7 @@ def zoo(
     family: Annotated[str | None, typer.Option(help="Only this family: text, vision, audio, ..., or checkpoint.")] = None,
     check: Annotated[str | None, typer.Option(help="Try each class in a child of its own instead: forward.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="With --check: only what failed before.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="With --check: the classes that transformers keeps to itself.")] = False,
     docs: Annotated[Path | None, typer.Option(help="With --check: also write the results to this file.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +91,7 @@ def zoo(
     if check is not None:
         from orchestration.zoo_check_command import check_zoo
 
-        raise typer.Exit(check_zoo(check, family, failed=failed, docs=docs, as_json=as_json))
+        raise typer.Exit(check_zoo(check, family, failed=failed, internal=internal, docs=docs, as_json=as_json))
     from orchestration.zoo_command import show_zoo
 
     show_zoo(family, as_json=as_json)
