@@ -14,6 +14,7 @@ from exporters.errors import CheckpointError, UsageError
 from exporters.zoo.checkpoint_info import describe
 from exporters.zoo.checkpoints import load
 from exporters.zoo.sample import Sample
+from exporters.zoo.tasks import TASKS
 
 SampleOf = Callable[[str], Sample]
 
@@ -93,6 +94,39 @@ def test_without_architectures_the_base_model_is_loaded(bert: Path) -> None:
     rewrite_config(bert, architectures=None)
     assert describe(bert).architecture is None
     assert type(load(bert).model).__name__ == "BertModel"
+
+
+# ── Tasks ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_picks_the_class(saved_bert: Path) -> None:
+    assert type(load(saved_bert, task="text-classification").model).__name__ == "BertForSequenceClassification"
+    assert type(load(saved_bert, task="feature-extraction").model).__name__ == "BertModel"
+
+
+def test_of_several_classes_for_a_task_the_saved_one_is_taken(sample_of: SampleOf, tmp_path: Path) -> None:
+    """transformers has two base models of Funnel."""
+    for name in ("FunnelModel", "FunnelBaseModel"):
+        sample_of(name).model.save_pretrained(tmp_path / name)
+        assert type(load(tmp_path / name, task="feature-extraction").model).__name__ == name
+
+
+def test_a_task_that_the_model_has_no_class_for(saved_bert: Path) -> None:
+    with pytest.raises(CheckpointError, match="bert has no class for image-classification") as caught:
+        load(saved_bert, task="image-classification")
+    assert "text-classification" in caught.value.next
+    assert "depth-estimation" not in caught.value.next
+
+
+def test_a_head_that_was_not_saved_is_refused(saved_bert: Path) -> None:
+    with pytest.raises(CheckpointError, match="has no weights for"):
+        load(saved_bert, task="fill-mask")
+
+
+def test_every_task_has_its_mapping() -> None:
+    from transformers.models.auto import modeling_auto
+
+    assert [stem for stem in TASKS if not hasattr(modeling_auto, f"{stem}_MAPPING")] == []
 
 
 def test_parameters_lie_in_the_file(saved_bert: Path) -> None:
