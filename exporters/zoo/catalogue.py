@@ -27,6 +27,7 @@ class Entry:
         generates: whether it has `generate`.
         decodes: whether it also takes a cache of the steps before; such a class has a variant `decode`.
         requires: package without which its module can't even be imported; empty for nearly all.
+        internal: whether transformers keeps it to itself: an encoder, decoder or wrapper that public classes are made of.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Entry:
     generates: bool
     decodes: bool = False
     requires: str = ""
+    internal: bool = False
 
     @property
     def class_name(self) -> str:
@@ -56,17 +58,19 @@ def _entries() -> dict[str, Entry]:
     table = json.loads(text)
     fields = table["fields"]
     entries: dict[str, Entry] = {}
-    for values in table["classes"]:
-        row = dict(zip(fields, values, strict=True))
-        name = row.pop("name")
-        for full_name in [name, f"{name}@decode"] if row["decodes"] else [name]:
-            entries[full_name] = Entry(name=full_name, **row)
+    for key in ("classes", "internal"):
+        internal = key == "internal"
+        for values in table[key]:
+            row = dict(zip(fields, values, strict=True))
+            name = row.pop("name")
+            for full_name in [name, f"{name}@decode"] if row["decodes"] and not internal else [name]:
+                entries[full_name] = Entry(name=full_name, internal=internal, **row)
     return entries
 
 
-def names() -> list[str]:
-    """Every name that `entry` and `build` know, a class before its variants."""
-    return list(_entries())
+def names(*, internal: bool = False) -> list[str]:
+    """Every name of the zoo, a class before its variants; or those of the internal classes, which `entry` and `build` know as well."""
+    return [name for name, entry in _entries().items() if entry.internal == internal]
 
 
 def has(name: str) -> bool:
@@ -83,7 +87,7 @@ def entry(name: str) -> Entry:
     entries = _entries()
     if name in entries:
         return entries[name]
-    raise unknown(name, list(entries))
+    raise unknown(name, names())
 
 
 def unknown(name: str, known: Sequence[str]) -> UnknownModel:

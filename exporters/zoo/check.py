@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import resource
-import select
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from exporters.isolation import Ended, run_forked
 from exporters.zoo import catalogue
 
 SECONDS = 60
@@ -99,68 +95,17 @@ def _import_once() -> None:
 
 def try_in_child(name: str, *, seconds: float = SECONDS, memory: int = MEMORY) -> Result:
     """The result of `name`, tried in a forked child with limits on time and memory."""
-    reader, writer = os.pipe()
-    began = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        _be_the_child(name, writer, memory)
-    os.close(writer)
-    try:
-        text, late = _read(reader, seconds)
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise
-    finally:
-        os.close(reader)
-    if late:
-        os.kill(child, signal.SIGKILL)
-    _, status, usage = os.wait4(child, 0)
-    result = _result(name, text, status, late=late, seconds=seconds)
-    result["seconds"] = round(time.monotonic() - began, 3)
-    result["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 3)
-    result["peak_rss_mb"] = usage.ru_maxrss // 1024
-    return result
+    from exporters.zoo import probe
+
+    ended = run_forked(lambda say: say(probe.probe(name)), seconds=seconds, memory=memory)
+    result = dict(ended.lines[-1]) if ended.lines else _without_result(name, ended, seconds)
+    return {**result, "seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds, "peak_rss_mb": ended.peak_rss_mb}
 
 
-def _result(name: str, text: bytes, status: int, *, late: bool, seconds: float) -> Result:
-    if late:
-        return {"name": name, "outcome": "failed", "stage": "limit", "reason": f"took more than {seconds:.0f} s"}
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
-        return {"name": name, "outcome": "failed", "stage": "limit", "reason": f"the child ended with {how}"}
-
-
-def _read(reader: int, seconds: float) -> tuple[bytes, bool]:
-    """All that the child writes, and whether it was still writing when the time was up."""
-    end = time.monotonic() + seconds
-    text = b""
-    while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            return text, True
-        chunk = os.read(reader, 1 << 16)
-        if not chunk:
-            return text, False
-        text += chunk
-
-
-def _be_the_child(name: str, writer: int, memory: int) -> None:
-    """Try `name`, write the result and end. Never returns; nothing of the parent's may run in the child."""
-    try:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, 1)
-        os.dup2(silence, 2)
-        from exporters.zoo.probe import probe
-
-        result = probe(name)
-        os.write(writer, json.dumps(result).encode())
-    finally:
-        os._exit(0)
+def _without_result(name: str, ended: Ended, seconds: float) -> Result:
+    reason = f"took more than {seconds:.0f} s" if ended.how == "timeout" else f"the child ended with {ended.how}"
+    last_words = ended.tail.strip().splitlines()[-1:]
+    return {"name": name, "outcome": "failed", "stage": "limit", "reason": ": ".join([reason, *last_words])}
 
 
 # ── What came out ─────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -122,11 +123,13 @@ def _first(value: Any) -> Any:
     return value[0] if isinstance(value, (list, tuple)) and value else value
 
 
-def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _from_module(module: ModuleType, place: str, tasks: dict[str, str], *, internal: bool) -> Iterator[dict[str, Any]]:
+    """The model classes in a module's `__all__`, or those that aren't: encoders, decoders and wrappers that public ones are made of."""
     from torch import nn
     from transformers import PreTrainedModel
 
-    for name in getattr(module, "__all__", ()):
+    public = list(getattr(module, "__all__", ()))
+    for name in [name for name in vars(module) if name not in public] if internal else public:
         found = getattr(module, name)
         if not (inspect.isclass(found) and issubclass(found, PreTrainedModel)) or found.__module__ != module.__name__:
             continue
@@ -134,6 +137,8 @@ def _from_module(module: ModuleType, place: str, tasks: dict[str, str]) -> Itera
         if model_class.forward is nn.Module.forward or model_class.config_class is None:
             continue
         parameters = [name for name in inspect.signature(model_class.forward).parameters if name not in ("self", "kwargs", "args")]
+        if not parameters:
+            continue
         main = _first(model_class.main_input_name)
         said = getattr(model_class, "input_modalities", None) or ()
         generates = bool(model_class.can_generate())
@@ -190,27 +195,33 @@ def _from_source(place: str, missing: str, tasks: dict[str, str]) -> Iterator[di
         }
 
 
-def rows() -> list[dict[str, Any]]:
-    """Every public class with a forward and a config class, in the order of their modules and of `__all__`."""
+def rows() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Every class with a forward and a config class, the public and the internal ones, in the order of their modules.
+
+    An internal class whose name another class has already is left out: nobody could ask for it.
+    """
     tasks = _tasks()
-    found: list[dict[str, Any]] = []
+    public: list[dict[str, Any]] = []
+    internal: list[dict[str, Any]] = []
     for place in modeling_modules():
         try:
             module = importlib.import_module(f"transformers.models.{place}")
         except ModuleNotFoundError as error:
-            found.extend(_from_source(place, str(error.name), tasks))
+            public.extend(_from_source(place, str(error.name), tasks))
             continue
-        found.extend(_from_module(module, place, tasks))
-    return found
+        public.extend(_from_module(module, place, tasks, internal=False))
+        internal.extend(_from_module(module, place, tasks, internal=True))
+    counts = Counter(row["name"] for row in [*public, *internal])
+    return public, [row for row in internal if counts[row["name"]] == 1]
 
 
 def text() -> str:
     """The catalogue file: a row a line, so that an upgrade's differences can be read."""
     import transformers
 
-    lines = [json.dumps([row[field] for field in FIELDS]) for row in rows()]
+    public, internal = ([json.dumps([row[field] for field in FIELDS]) for row in each] for each in rows())
     head = json.dumps({"transformers": transformers.__version__, "fields": FIELDS})[:-1]
-    return head + ', "classes": [\n' + ",\n".join(lines) + "\n]}\n"
+    return head + ', "classes": [\n' + ",\n".join(public) + '\n], "internal": [\n' + ",\n".join(internal) + "\n]}\n"
 
 
 def main() -> int:
@@ -224,7 +235,8 @@ def main() -> int:
         print(f"{CATALOGUE.name} is out of date: run `python -m exporters.zoo.generate`", file=sys.stderr)
         return 1
     CATALOGUE.write_text(wanted, encoding="utf-8")
-    print(f"{wanted.count(chr(10)) - 2} classes")
+    content = json.loads(wanted)
+    print(f"{len(content['classes'])} classes, {len(content['internal'])} internal ones")
     return 0
 
 

@@ -24,9 +24,9 @@ skipped and left out of the shares.
 
 def document(results: Mapping[str, Result]) -> str:
     """The whole file."""
-    counts = summary(dict(results))
+    public = {name: results[name] for name in catalogue.names() if name in results}
     head = _HEAD.format(torch=version("torch"), transformers=version("transformers"))
-    return head + _counts(counts) + _families(results) + _not_ok(results) + _skipped(results)
+    return head + _counts(summary(public)) + _internal(results) + _families(public) + _not_ok(public) + _skipped(public)
 
 
 def _percent(share: float) -> str:
@@ -51,6 +51,18 @@ def _counts(counts: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(rows)
+
+
+def _internal(results: Mapping[str, Result]) -> str:
+    """One sentence, once they have been tried."""
+    names = catalogue.names(internal=True)
+    outcomes = [results[name]["outcome"] for name in names if name in results]
+    if not outcomes:
+        return ""
+    return (
+        f"Beside them, {outcomes.count('ok')} of {len(names)} internal classes (encoders, decoders and wrappers of the public ones)\n"
+        "run with the inputs that the rules give them: `zooport zoo --check forward --internal`. Each exports by its name.\n\n"
+    )
 
 
 def _families(results: Mapping[str, Result]) -> str:

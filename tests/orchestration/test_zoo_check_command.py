@@ -75,6 +75,25 @@ def test_interrupted_goes_on_where_it_was(home: Path, outcome: dict[str, str]) -
     assert f"{len(OTHER) - 1} of {len(OTHER)} to try" in again.stderr
 
 
+def test_internal_classes_are_tried_apart_and_have_no_bar(home: Path, outcome: dict[str, str]) -> None:
+    names = [name for name in catalogue.names(internal=True) if catalogue.entry(name).family == "audio"]
+    outcome.update(dict.fromkeys(names, "failed"))
+    result = zooport("zoo", "--check", "forward", "--internal", "--family", "audio", "--json")
+    assert result.exit_code == 0
+    assert [row["name"] for row in json.loads(result.stdout)["results"]] == names
+
+
+def test_the_document_counts_the_internal_classes_that_were_tried(home: Path, outcome: dict[str, str], tmp_path: Path) -> None:
+    (name, *_) = [name for name in catalogue.names(internal=True) if catalogue.entry(name).family == "audio"]
+    outcome[name] = "failed"
+    zooport("zoo", "--check", "forward", "--internal", "--family", "audio")
+    zooport("zoo", "--check", "forward", "--family", "other", "--docs", str(tmp_path / "zoo.md"))
+    audio = sum(catalogue.entry(name).family == "audio" for name in catalogue.names(internal=True))
+    text = (tmp_path / "zoo.md").read_text()
+    assert f"{audio - 1} of {len(catalogue.names(internal=True))} internal classes" in text
+    assert name not in text
+
+
 def test_writes_the_document(home: Path, outcome: dict[str, str], tmp_path: Path) -> None:
     zooport("zoo", "--check", "forward", "--family", "other", "--docs", str(tmp_path / "zoo.md"))
     assert (tmp_path / "zoo.md").read_text().startswith("# The zoo")
