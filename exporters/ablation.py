@@ -126,7 +126,7 @@ def find_workaround(name: str, index: CodeIndex) -> Workaround:
     if ":" not in name:
         by_function = {each.partition(":")[2]: each for each in known}
         near = [by_function[each] for each in difflib.get_close_matches(name, by_function, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "docs/workarounds.md lists them"
+    hint = f"did you mean {' or '.join(near)}?" if near else "`zooport workarounds` lists them"
     raise UsageError(f"no workaround called {name!r} is registered", next=hint)
 
 

@@ -1,6 +1,5 @@
 """`zooport ablate`: which workarounds are still needed, by what becomes of each export without them."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.markup import escape
 from exporters.ablation import Ablation, Partition, PartitionResult, conclude, find_workaround, partitions, touched
 from exporters.code_index import CodeIndex, Workaround, code_index
 from exporters.errors import StoreError, UsageError
-from exporters.home import STORE_VARIABLE, home
+from exporters.home import home, store_of
 from exporters.store import Store
 from orchestration.console import console_on
 from orchestration.streams import reserved_stdout
@@ -38,10 +37,10 @@ def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], doc
         StoreError: the store can't be read, or the document not be written.
     """
     if bool(names) == everything:
-        raise UsageError("name a workaround, or say --all", next="docs/workarounds.md lists them")
+        raise UsageError("name a workaround, or say --all", next="`zooport workarounds` lists them")
     index = code_index(home() / "cache")
     chosen = list(index.workarounds) if everything else [find_workaround(name, index) for name in names]
-    store = Store(os.environ.get(STORE_VARIABLE) or home() / "store")
+    store = Store(store_of(home()))
     exports, passed_over = partitions(store)
     _check_models(models, exports)
     for line in passed_over:
