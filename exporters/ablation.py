@@ -6,14 +6,16 @@ other and not with the store, so that what has changed since the export isn't la
 
 1. without it the export gets less far, or further: **needed**, or **harmful**. Further is a higher outcome, then a later stage failing,
    then more input sets with the right numbers.
-2. the artifact is the same, byte for byte: **harmless**; unless the docstring says so itself (`Cost: … the program is the same`), which
+2. it fails at the same place either way: **unclear**, as where a run can't be made.
+3. the artifact is the same, byte for byte: **harmless**; unless the docstring says so itself (`Cost: … the program is the same`), which
    means that the workaround exists for time: then **needed** if the stages take `MORE_CPU` more CPU without it.
-3. without it the largest difference to eager grows tenfold, beyond `SMALL_DIFFERENCE`: **needed**; shrinks so: **harmful**.
-4. without it the artifact is larger by more than `MORE_COST` (bytes, nodes, planned memory, operators not delegated): **needed**.
-5. otherwise **harmless**, and what differs is told.
+4. without it the largest difference to eager grows tenfold, beyond `SMALL_DIFFERENCE`: **needed**; shrinks so: **harmful**.
+5. without it the artifact is larger by more than `MORE_COST` (bytes, nodes, planned memory, operators not delegated): **needed**.
+6. otherwise **harmless**, and what differs is told.
 
 Over all partitions a workaround is harmful if it is so for one, else needed if it is so for one, else **obsolete** if it is harmless for
-each. What was exported is all that this can speak of: `untried` names what the docstring says it was seen in that wasn't.
+each, harmless if it is so for some. What was exported is all that this can speak of: `untried` names what the docstring says it was seen
+in that wasn't.
 """
 
 import difflib
@@ -241,10 +243,10 @@ def _rule(workaround: Workaround, with_it: Report, without_it: Report, *, identi
     if before != after:
         less = after < before
         return ("needed" if less else "harmful"), f"{_ending(without_it)} without it, {_ending(with_it)} with it"
+    if with_it.outcome == "failed":
+        return "unclear", f"{_ending(with_it)}, with it and without it"
     if identical:
         return _rule_of_time(workaround, with_it, without_it)
-    if with_it.outcome == "failed":
-        return "harmless", f"{_ending(with_it)}, with it and without it"
     was, now = _worst(with_it), _worst(without_it)
     if _much_worse(now, was):
         return "needed", f"without it the difference to eager is {now:.1e}, with it {was:.1e}"
@@ -331,10 +333,10 @@ def conclude(workaround: Workaround, results: Sequence[PartitionResult], *, all_
         overall = "harmful"
     elif "needed" in verdicts:
         overall = "needed"
-    elif "unclear" in verdicts:
-        overall = "unclear"
+    elif "harmless" in verdicts:
+        overall = "obsolete" if all_tried and "unclear" not in verdicts else "harmless"
     else:
-        overall = "obsolete" if all_tried else "harmless"
+        overall = "unclear"
     untried = _untried(workaround, {result.model for result in results})
     return Ablation(
         workaround=workaround.name,
@@ -369,5 +371,5 @@ def _next(workaround: Workaround, overall: Overall, untried: Sequence[str]) -> s
         case "harmful":
             return f"mend it, or narrow what it applies to: {workaround.file}:{workaround.line}"
         case "unclear":
-            return "try again with more time or memory, or see why the baseline can't be made"
+            return "see why, mend or export again what it touches, and try once more"
     return ""

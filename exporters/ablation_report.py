@@ -23,7 +23,7 @@ from the stage on in which it first did something, and both results compared (`e
 - **obsolete**: no export gets worse without it. What it was seen in and wasn't among them is named: its canary test speaks for that.
 - **harmful**: an export is better without it.
 - **untouched**: it did nothing in any of these exports.
-- **unclear**: a run couldn't be made.
+- **unclear**: what it touches fails either way, or a run couldn't be made.
 """
 
 

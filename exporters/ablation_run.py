@@ -35,6 +35,8 @@ SECONDS = 900.0
 MEMORY = 12 << 30
 # a difference in CPU this near to the bound is measured once more
 _CLOSE = 0.10
+# how a child ended that wrote no report, as an error's type
+_LATE, _ENDED = "Timeout", "Ended"
 _DEFAULTS = {"dynamic": True, "max_sizes": {}, "opset": NATIVE_OPSET, "optimize": True}
 
 
@@ -134,8 +136,8 @@ class Runner:
                 finally:
                     _end_strays(folder)
             report = _report_of(plan, ended, self._seconds)
-            if not left_out and report.error is not None and report.error.type == "Timeout":
-                raise NoRun(f"with everything, {report.error.stage} took longer than the limit: try again on a quieter machine")
+            if not left_out and report.error is not None and report.error.type in (_LATE, _ENDED):
+                raise NoRun(f"with everything, {report.error.stage}: {report.error.message}")
             self._remember(key, left_out, report)
         return self._known[key]
 
@@ -369,5 +371,5 @@ def _report_of(plan: Plan, ended: Ended, limit: float) -> Report:
         raise NoRun(f"before the first stage {message}")
     report = _new_report(plan)
     report.stages = [StageReport.model_validate(line["made"]) for line in ended.lines if "made" in line]
-    report.error = ErrorReport(stage=stage, type="Timeout" if late else "Ended", message=message)
+    report.error = ErrorReport(stage=stage, type=_LATE if late else _ENDED, message=message)
     return report

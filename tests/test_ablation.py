@@ -62,7 +62,7 @@ def failed(stages: int) -> Report:
         (failed(1), report(), "harmful", "verified without it"),
         (failed(1), failed(0), "needed", "no kernel"),
         (failed(0), failed(1), "harmful", "no kernel"),
-        (failed(1), failed(1), "harmless", "with it and without it"),
+        (failed(1), failed(1), "unclear", "with it and without it"),
         (report(), report(), "harmless", "byte for byte"),
         (report(), report(cpu=2.0), "harmless", "byte for byte"),
         (report(), report(digest="sha256:b"), "harmless", "verified without it too"),
@@ -110,11 +110,14 @@ def test_what_differs_is_told() -> None:
         ([report(), report()], True, "obsolete"),
         ([report()], False, "harmless"),
         ([report(), failed(1)], True, "needed"),
+        ([report(), None], True, "harmless"),
+        ([None], True, "unclear"),
         ([], True, "untouched"),
     ],
 )
-def test_the_verdict_over_all_partitions(others: list[Report], all_tried: bool, verdict: Overall) -> None:
-    results = [judge(workaround(), "lowered_onnx", report(), other) for other in others]
+def test_the_verdict_over_all_partitions(others: list[Report | None], all_tried: bool, verdict: Overall) -> None:
+    pairs = [(report(), other) if other else (failed(1), failed(1)) for other in others]  # None: fails either way
+    results = [judge(workaround(), "lowered_onnx", *pair) for pair in pairs]
     assert conclude(workaround(), results, all_tried=all_tried).verdict == verdict
 
 
