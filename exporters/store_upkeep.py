@@ -190,10 +190,11 @@ class _Examination:
             settled = [each for each in stored if each.whole or each.digest in reached or each.used_at <= self._recent]
             self._total, self._done = sum(each.bytes for each in [*settled, *copied]), 0
             bad = self._objects("artifact", self._store.objects, settled)
+            good = {each.digest for each in settled if each.whole} - bad
             if self._store.copies:
                 self._objects("copy", self._store.copies, copied)
             for parts, content in refs:
-                self._reference(parts, content, bad)
+                self._reference(parts, content, good, bad)
             for path in leftovers(self._store, self._home, self._recent):
                 self._found("leftover", str(path), "an export that was interrupted left it", "`zooport store gc` deletes it")
                 if self._repair:
@@ -212,22 +213,22 @@ class _Examination:
             try:
                 place.check(each.digest)
             except CorruptArtifact as error:
-                if not place.there(each.digest):
-                    continue  # deleted meanwhile, by whoever found it damaged or unused
+                # deleted or replaced meanwhile, by whoever found it damaged too
+                gone = not place.there(each.digest)
+                if gone or (self._repair and place.remove_damaged(each.digest) is None):
+                    continue
                 bad.add(each.digest)
                 where = place.where(each.digest)
                 self._found(kind, where, str(error.args[0]).removeprefix(f"{where}: "), _MAKE_AGAIN)
-                if self._repair:
-                    place.remove_damaged(each.digest)
         return bad
 
-    def _reference(self, parts: tuple[str, ...], content: dict[str, object] | None, bad: set[str]) -> None:
+    def _reference(self, parts: tuple[str, ...], content: dict[str, object] | None, good: set[str], bad: set[str]) -> None:
         digest = content.get("digest") if content else None
         if content is None:
             problem = "it isn't what was written"
         elif manifest.is_digest(digest):
             assert isinstance(digest, str)
-            if digest not in bad and self._store.has(digest):
+            if digest in good or (digest not in bad and self._store.has(digest)):  # or was written since
                 return
             problem = f"its artifact {digest} is {'damaged' if digest in bad else 'missing'}"
         elif parts[0] in STAGES:
