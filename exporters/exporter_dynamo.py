@@ -27,7 +27,24 @@ from exporters.errors import UsageError
 from exporters.exported import Exported, ExportedDynamo
 
 # importing them registers their workarounds
-from exporters.models import attention, canine, csm, experts, gemma4, llava, mamba, pooling, time_series, vision  # noqa: F401
+from exporters.models import (  # noqa: F401
+    attention,
+    canine,
+    csm,
+    experts,
+    gemma4,
+    llava,
+    longformer,
+    mamba,
+    muse,
+    musicgen,
+    normalization,
+    pooling,
+    time_series,
+    videomae,
+    vision,
+    vision_grids,
+)
 from exporters.shapes import all_auto
 from exporters.signature import Signature, TensorInfo, distinct_outputs, leaf_names, split_constants
 from exporters.stages import ProgramStage, model_name, running

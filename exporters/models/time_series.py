@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
+
+from torch.distributions import Distribution
 
 from exporters.utils import register_patch
 
@@ -30,17 +33,26 @@ def _patch_mask_of_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     return patch
 
 
-@register_patch("dynamo", "torch.distributions.distribution.Distribution.__init__")
-def _patch_validation(original: Callable[..., None]) -> Callable[..., None]:
-    """Make a distribution without asking whether its parameters are valid.
+@register_patch(
+    "dynamo",
+    "transformers.time_series_utils.DistributionOutput.distribution",
+    "transformers.time_series_utils.NegativeBinomialOutput.distribution",
+)
+def _patch_validation(original: Callable[..., Distribution]) -> Callable[..., Distribution]:
+    """Make the distribution of a forecast without asking whether its parameters are valid.
 
     Why: the question is answered by raising an exception or not, which a graph can't.
-    Cost: parameters that eager would refuse (a NaN, a negative scale) give the numbers that follow from them.
+    Cost: parameters that eager would refuse (a NaN) give the numbers that follow from them.
     Upstream: not filed.
     Seen in: InformerForPrediction
     """
+    initialize = Distribution.__init__
 
-    def patch(self: Any, *shapes: Any, validate_args: bool | None = None, **named_shapes: Any) -> None:
-        original(self, *shapes[:2], **named_shapes, validate_args=False)
+    def unchecked(self: Any, *shapes: Any, validate_args: bool | None = None, **named_shapes: Any) -> None:
+        initialize(self, *shapes[:2], **named_shapes, validate_args=False)
+
+    def patch(self: Any, *args: Any, **kwargs: Any) -> Distribution:
+        with mock.patch.object(Distribution, "__init__", unchecked):
+            return original(self, *args, **kwargs)
 
     return patch

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from exporters.utils import register_patch
 
@@ -23,6 +24,11 @@ _PACKED = (
     "glm_image",
     "glm_ocr",
     "hunyuan_vl",
+    "minicpm_ocr",
+    "minicpmv4_6",
+    "minicpmv4_7",
+    "muse_glimmer",
+    "muse_spark",
     "paddleocr_vl",
     "qwen2_5_vl",
     "qwen2_vl",
@@ -33,9 +39,6 @@ _PACKED = (
     "video_llama_3",
 )
 
-# Model types whose vision encoders take positions from `transformers.vision_utils.get_vision_position_ids`.
-_GRID_POSITIONS = tuple(kind for kind in _PACKED if kind not in {"cosmos3_edge", "hunyuan_vl"})
-
 
 @register_patch("dynamo", *(f"transformers.models.{kind}.modeling_{kind}.is_flash_attention_requested" for kind in _PACKED))
 def _patch_packed_attention(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -44,7 +47,7 @@ def _patch_packed_attention(original: Callable[..., bool]) -> Callable[..., bool
     Why: the other branch calls the attention once an image, over pieces whose number and sizes are the values of a tensor.
     Cost: every patch is scored against those of all images.
     Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel
+    Seen in: Glm4vVisionModel, GlmOcrVisionModel, MiniCPMV4_7VisionModel
     Bindings: those of the vision encoders; everybody else's question has to be answered truly.
     """
     return lambda *args, **kwargs: True
@@ -55,9 +58,9 @@ def _patch_attention_over_bounds(original: Callable[..., Any]) -> Callable[..., 
     """Where an attention is given the bounds of packed sequences, mask what belongs to another one.
 
     Why: only flash attention reads the bounds; the implementations that can be traced would attend across images.
-    Cost: every position is scored against those of all sequences.
-    Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel
+    Cost: every position is scored against those of all sequences. Where their number is data, a torch program refuses a single position.
+    Upstream: not filed; pytorch/pytorch#180202 tells of the attention that asks about a size that is data.
+    Seen in: Glm4vVisionModel, GlmOcrVisionModel, MuseGlimmerForConditionalGeneration
     """
 
     def patch(self: Any, attn_implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +72,10 @@ def _patch_attention_over_bounds(original: Callable[..., Any]) -> Callable[..., 
             if bounds is not None and not args and kwargs.get("attention_mask") is None and kwargs.get("is_causal") is False:
                 for name in ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"):
                     kwargs.pop(name, None)
-                mask = same_sequence(bounds, query.shape[2])
+                length = query.shape[2]
+                if free_unbacked_symbols(length):
+                    torch._check(length > 1)
+                mask = same_sequence(bounds, length)
                 if attn_implementation != "sdpa":
                     mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, torch.finfo(query.dtype).min)
                 kwargs["attention_mask"] = mask
@@ -89,41 +95,3 @@ def same_sequence(bounds: torch.Tensor, length: int) -> torch.Tensor:
     positions = torch.arange(length, device=bounds.device)
     piece = (positions[:, None] >= bounds[None, 1:]).sum(-1)
     return (piece[:, None] == piece[None, :])[None, None]
-
-
-@register_patch(
-    "dynamo",
-    "transformers.vision_utils.get_vision_position_ids",
-    *(f"transformers.models.{kind}.modeling_{kind}.get_vision_position_ids" for kind in _GRID_POSITIONS),
-)
-def _patch_grid_positions(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Number the patches of all images at once, from the place of each in the packed sequence.
-
-    Why: the original loops over the images and reads each one's height and width as numbers, which freezes how many there are.
-    Upstream: not filed.
-    Seen in: Glm4vVisionModel, GlmOcrVisionModel
-    """
-
-    def patch(
-        grid_thw: torch.Tensor,
-        spatial_merge_size: int | torch.Tensor,
-        include_temporal: bool = False,
-        kwargs: dict[str, Any] | None = None,
-    ) -> torch.Tensor:
-        if kwargs is not None and kwargs.get("position_ids") is not None:
-            return original(grid_thw, spatial_merge_size, include_temporal, kwargs=kwargs)
-        frames, heights, widths = grid_thw.long().unbind(-1)
-        sizes = frames * heights * widths
-        images = torch.arange(grid_thw.shape[0], device=grid_thw.device)
-        image = torch.repeat_interleave(images, sizes)
-        index = torch.arange(image.shape[0], device=image.device) - (sizes.cumsum(0) - sizes)[image]
-        width, area = widths[image], (heights * widths)[image]
-        side = spatial_merge_size[image] if isinstance(spatial_merge_size, torch.Tensor) else spatial_merge_size
-        frame, in_frame = index // area, index % area
-        # the patches of a block that will be merged into one stand together
-        block, in_block = in_frame // (side * side), in_frame % (side * side)
-        row = block // (width // side) * side + in_block // side
-        column = block % (width // side) * side + in_block % side
-        return torch.stack([frame, row, column] if include_temporal else [row, column], dim=-1)
-
-    return patch

@@ -32,6 +32,12 @@ MODELS = {
     "_patch_mask_of_nothing": "InformerForPrediction",
     "_patch_validation": "InformerForPrediction",
     "_patch_image_pieces": "Gemma4ForConditionalGeneration",
+    "_patch_window_attention": "LongformerForMaskedLM",
+    "_patch_window_index": "MuseGlimmerForConditionalGeneration",
+    "_patch_nearest_positions": "MiniCPMV4_7VisionModel",
+    "_patch_shuffle_index": "MuseGlimmerForConditionalGeneration",
+    "_patch_muse_image_pieces": "MuseGlimmerForConditionalGeneration",
+    "_patch_rows_of_data": "VideoMAEForPreTraining",
 }
 
 
@@ -136,31 +142,6 @@ def test_pooling() -> None:
         torch.testing.assert_close(exported(**given), Pool()(**given))
 
 
-GRIDS = [[[1, 2, 2]], [[1, 4, 2], [2, 2, 6], [1, 2, 2]], [[3, 6, 4], [1, 4, 8]]]
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize(("side", "temporal"), [(2, False), (1, False), (2, True)])
-def test_grid_positions(grid: list[list[int]], side: int, temporal: bool) -> None:
-    from transformers.models.glm_ocr import modeling_glm_ocr
-
-    def positions(grid: torch.Tensor) -> torch.Tensor:
-        return modeling_glm_ocr.get_vision_position_ids(grid, side, include_temporal=temporal)
-
-    expected, actual = patched(positions, torch.tensor(grid))
-    assert torch.equal(actual, expected)
-
-
-def test_given_positions_are_kept() -> None:
-    from transformers.models.glm_ocr import modeling_glm_ocr
-
-    given = {"position_ids": torch.arange(4)}
-    with apply_patches("dynamo"):
-        result = modeling_glm_ocr.get_vision_position_ids(torch.tensor([[1, 2, 2]]), 2, kwargs=given)
-    assert torch.equal(result, torch.arange(4))
-    assert not given
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_packed_attention(attention: str) -> None:
     """Images of different sizes and a video of two frames, each attending to itself alone."""
@@ -173,16 +154,27 @@ def test_packed_attention(attention: str) -> None:
     torch.testing.assert_close(actual.last_hidden_state, expected.last_hidden_state, atol=1e-4, rtol=1e-3)
 
 
-def test_a_distribution_without_checks() -> None:
-    def likelihood(scale: torch.Tensor) -> torch.Tensor:
-        return torch.distributions.Normal(torch.zeros(3), scale).log_prob(torch.ones(3))
+@pytest.mark.parametrize("dim", [1, 2])
+def test_a_distribution_without_checks(dim: int) -> None:
+    from transformers import time_series_utils as outputs
 
-    expected, actual = patched(likelihood, torch.tensor([0.5, 1.0, 2.0]))
-    assert torch.equal(actual, expected)
+    def likelihood(kind: str, *parameters: torch.Tensor) -> torch.Tensor:
+        output = getattr(outputs, kind)(dim)
+        return output.distribution(parameters, loc=torch.zeros(()), scale=torch.full((), 2.0)).log_prob(torch.full((3, dim), 4.0))
+
+    valid = random(3, dim).abs() + 1
+    for kind, parameters in {"NormalOutput": 2, "StudentTOutput": 3, "NegativeBinomialOutput": 2}.items():
+        if kind == "NegativeBinomialOutput" and dim > 1:
+            continue  # has no axis of events to scale along
+        expected, actual = patched(likelihood, kind, *[valid] * parameters)
+        torch.testing.assert_close(actual, expected)
     with apply_patches("dynamo"):
-        assert likelihood(-torch.ones(3)).isnan().all()
+        assert likelihood("NormalOutput", valid, -valid).isnan().all()
+        # nobody else's
+        with pytest.raises(ValueError, match="scale"):
+            torch.distributions.Normal(valid, -valid)
     with pytest.raises(ValueError, match="scale"):
-        likelihood(-torch.ones(3))
+        likelihood("NormalOutput", valid, -valid)
 
 
 @pytest.mark.parametrize("padded", [False, True])
