@@ -61,7 +61,7 @@ def _internal(results: Mapping[str, Result]) -> str:
         return ""
     return (
         f"Beside them, {outcomes.count('ok')} of {len(names)} internal classes (encoders, decoders and wrappers of the public ones)\n"
-        "run with the inputs that the rules give them: `zooport zoo --check forward --internal`. `zooport export` takes each by its name.\n\n"
+        "run with the inputs that the rules give them: `zooport zoo --check forward --internal`. `zooport export` takes each by name.\n\n"
     )
 
 
