@@ -15,7 +15,7 @@ from torch.export.dynamic_shapes import _IntWrapper  # what torch.export puts in
 from torch.utils import _pytree as pytree
 
 # Python counters that change from call to call: leaves, so that they neither freeze a tree spec nor hide in it.
-_COUNTERS = {"cumulative_length", "cumulative_length_int"}
+_COUNTERS = {"cumulative_length", "cumulative_length_int", "entry_count"}
 
 # Attributes of cache layers that others determine: the batch size of a static layer is its keys' (as context it would freeze the
 # batch), the window's size as a tensor is the window's size (a trace makes it anew, as a tensor that belongs to the trace).
@@ -51,8 +51,9 @@ def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) ->
     Raises:
         TypeError: for a value that is neither a leaf, a plain constant nor a container; it names the path.
     """
-    name = path.rpartition(".")[2]
-    if isinstance(value, torch.Tensor | torch.SymInt) or (name in _COUNTERS and isinstance(value, int | _IntWrapper)):
+    # a counter, or one of a dict of them
+    is_counter = not _COUNTERS.isdisjoint(path.split(".")[-2:]) and not isinstance(value, bool)
+    if isinstance(value, torch.Tensor | torch.SymInt) or (is_counter and isinstance(value, int | _IntWrapper)):
         leaves.append((path, value))
         return {"leaf": len(leaves) - 1}
     if value is None or isinstance(value, bool | int | float | str):
