@@ -1,8 +1,8 @@
 """Whether a workaround is still needed: each stage that it had a part in made again without it, and what comes out compared.
 
-A *partition* is a (backend, model) of the store whose ledger names the workaround. Its chain runs twice more from the first stage that the
-workaround had a part in, from the artifact that this stage was made from: once with it, once without. Both runs are compared with each
-other and not with the store, so that what has changed since the export isn't laid at the workaround's door. The rules, first match wins:
+A *partition* is a (backend, model) of the store whose ledger names the workaround. Its chain runs again from the first stage that the
+workaround had a part in, from the artifact that this stage was made from, without it. What that is compared with is the stored export, or,
+where anything has changed since or time is what counts, another run with everything. The rules, first match wins:
 
 1. without it the export gets less far, or further: **needed**, or **harmful**. Further is a higher outcome, then a later stage failing,
    then more input sets with the right numbers.
@@ -175,6 +175,17 @@ class Partition:
     def upstream(self, stage: str) -> str | None:
         """Digest of the artifact that a stage was made from; None for a trace."""
         return None if stage == STAGES[self.family][0] else str(self.references[stage].parts["input"])
+
+    def report_from(self, stage: str) -> Report | None:
+        """The stored export as a run from `stage` on would tell it; None if it isn't whole."""
+        stages = STAGES[self.family]
+        references = [self.references.get(each) for each in stages]
+        whole = [each for each in references if each is not None]
+        if self.verified is None or [each.digest for each in whole] != [each.digest for each in self.verified.stages]:
+            return None
+        made = [each.report for each in whole[stages.index(stage) :]]
+        cpu_seconds = round(sum(each.cpu_seconds for each in made), 3)
+        return self.verified.model_copy(update={"stages": made, "cpu_seconds": cpu_seconds})
 
     def options(self) -> dict[str, Any]:
         """What the chain was asked for, as far as its stages read it."""

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from exporters import ablation_run
-from exporters.ablation import Overall, Verdict, conclude, find_workaround, judge, partitions, touched
+from exporters.ablation import Overall, Partition, Verdict, conclude, find_workaround, judge, partitions, touched
 from exporters.ablation_report import document, stage_of
 from exporters.ablation_run import NoRun, Plan, Runner
+from exporters.backends import STAGES
 from exporters.code_index import CodeIndex, Workaround, code_index
 from exporters.errors import UsageError
 from exporters.isolation import Ended
 from exporters.ledger import Record, Reference
 from exporters.report import Deeds, ErrorReport, Outcome, Parity, Report, StageReport
 from exporters.source import resolve
+from exporters.staleness import PartitionState, StageState
 from exporters.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -166,7 +168,7 @@ def write_reference(store: Store, stage: str, *, called: str = "", model: str = 
     reference = Reference(
         model=model,
         digest=f"sha256:{stage}",
-        parts={"input": "sha256:before", "config": config},
+        parts={"input": "sha256:before", "config": config, "weights": ""},
         recipe=[],
         record=Record(deeds=Deeds(called={called: 1} if called else {})),
         report=StageReport(stage=stage),
@@ -191,6 +193,19 @@ def test_a_rerun_starts_at_the_first_stage_that_names_the_workaround(tmp_path: P
     assert partition.options() == {"dynamic": True, "max_sizes": {"batch": 4}, "opset": 20}
     assert partition.verified is not None
     assert touched(workaround(), found, ["BertModel"]) == []
+
+
+def test_a_stored_export_is_a_run_from_any_stage(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for stage in STAGES["onnx"]:
+        write_reference(store, stage)
+    stages = [StageReport(stage=stage, digest=f"sha256:{stage}") for stage in STAGES["onnx"]]
+    whole = report().model_copy(update={"stages": stages})
+    for known, expected in ((whole, ["lowered_onnx", "ir_fixed_model"]), (report(), None)):  # the second is of other artifacts
+        store.write_ref("verification", "onnx", MODEL, content={"report": known.model_dump()})
+        ((partition,), _) = partitions(store)
+        found = partition.report_from("lowered_onnx")
+        assert (found and [stage.stage for stage in found.stages]) == expected
 
 
 def test_references_of_another_version_are_passed_over_with_a_word(tmp_path: Path) -> None:
@@ -256,6 +271,14 @@ def test_a_close_difference_in_time_is_measured_once_more(runner: Callable[[list
 def test_a_clear_difference_in_time_is_not(runner: Callable[[list[float]], list[str]]) -> None:
     assert runner([1.0, 2.0]) == ["with everything", "without onnx:_fix", "needed"]
     assert runner([]) == ["needed"]  # what was measured before is kept
+
+
+def test_what_is_stored_and_fresh_is_not_made_again(runner: Callable[[list[float]], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "report_from", lambda self, stage: report(cpu=9.0))
+    monkeypatch.setattr(ablation_run, "exists_for_time", lambda workaround: False)
+    fresh = PartitionState(MODEL, MODEL, "onnx", (StageState("traced_program", "fresh"),))
+    monkeypatch.setattr(ablation_run, "survey", lambda store, index: [fresh])
+    assert runner([1.0]) == ["without onnx:_fix", "harmless"]
 
 
 # ── The document ──────────────────────────────────────────────────────────────

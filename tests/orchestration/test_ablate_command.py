@@ -70,7 +70,7 @@ def exports(zooport_home: Path) -> None:
         reference = Reference(
             model=model,
             digest="sha256:0",
-            parts={"input": "", "config": {}},
+            parts={"input": "", "config": {}, "weights": ""},
             recipe=[],
             record=Record(deeds=Deeds(used=used)),
             report=StageReport(stage="lowered_onnx"),
