@@ -72,12 +72,10 @@ def verify(
 
 
 def _store() -> "Store":
-    import os
-
-    from exporters.home import STORE_VARIABLE, home
+    from exporters.home import home, store_of
     from exporters.store import Store
 
-    return Store(os.environ.get(STORE_VARIABLE) or home() / "store")
+    return Store(store_of(home()))
 
 
 @contextlib.contextmanager
