@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,12 +161,12 @@ class _Stages:
         from exporters import drift_onnx, onnx_binding
 
         bound = onnx_binding.bound_model(artifacts.load_onnx(self._folders["lowered_onnx"]), self._weights.bound())
-        return drift_onnx.OnnxGraph(bound, self._weights_folder(), self._modules())
+        return drift_onnx.OnnxGraph(bound, self._weights_folder(), self._modules)
 
     def _ir_fixed_model(self) -> Runnable:
         from exporters import drift_onnx
 
-        return drift_onnx.OnnxGraph(artifacts.load_onnx(self._folders["ir_fixed_model"]).model_ir, self._weights_folder(), self._modules())
+        return drift_onnx.OnnxGraph(artifacts.load_onnx(self._folders["ir_fixed_model"]).model_ir, self._weights_folder(), self._modules)
 
     def _runtime(self) -> Runnable:
         from exporters import drift_onnx, runtimes
@@ -177,7 +178,7 @@ class _Stages:
             run=lambda leaves: runtimes.OnnxRuntime(graph, folder).run(leaves),
             scratch=self._scratch,
             is_wrong=lambda outputs: not self._row("runtime", outputs).ok,
-            modules=self._modules(),
+            modules=self._modules,
         )
 
     def _edge_program(self) -> Runnable:
@@ -198,6 +199,7 @@ class _Stages:
     def _load(self, stage: str) -> Any:
         return artifacts.load_program(self._folders[stage], self._weights.load())
 
+    @cached_property
     def _modules(self) -> dict[str, str]:
         """Which module a value of an ONNX graph comes from: it is called like the node of the program that it was lowered from."""
         return module_paths(artifacts.load_program(self._folders["decomposed_graph"]).program)

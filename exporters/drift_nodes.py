@@ -8,7 +8,7 @@ Where the graphs share names (everything after the decomposition of an ONNX expo
 came out inverted may well equal another mask. There the first node is named whose namesake has another value.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -34,7 +34,7 @@ def locate(stage: str, good: Runnable, bad: Runnable, leaves: Sequence[torch.Ten
         good_outputs = good.visit(leaves, known.add)
         bad_outputs = bad.visit(leaves, seen.add)
         search = _Search(known, seen, good_outputs, bad_outputs, bad.follows_names)
-        node = search.described(search.chosen(), stage, bad.fineness)
+        node = search.described(*search.chosen(), stage, bad.fineness)
         inside = bad.closer(node.name)
         return node if inside is None else _closer(node, known, inside, leaves)
 
@@ -65,13 +65,9 @@ class _Search:
         self, known: KnownValues, seen: KnownValues, good_outputs: Sequence[str], bad_outputs: Sequence[str], follows_names: bool
     ) -> None:
         self._known, self._seen = known, seen
-        self._right: set[str] = set()
-        for name, value in seen.values.items():
-            tensor = seen.tensor(name)
-            agrees = known.agrees(name, tensor) if follows_names else None
-            found = known.find(tensor)
-            if agrees or (agrees is None and (found or value.operator == INPUT)):
-                self._right.add(name)
+        # the contents of the good graph that each value of the bad one equals
+        self._equal = {name: known.find(seen.tensor(name)) for name in seen.values}
+        agrees = {name: known.agrees(name, seen.tensor(name)) if follows_names else None for name in seen.values}
         self._wrong = {
             bad: good
             for good, bad in zip(good_outputs, bad_outputs, strict=False)
@@ -79,23 +75,47 @@ class _Search:
         }
         if not self._wrong:
             raise Nowhere("run so that every value is seen, this stage's outputs are those of the stage before")
-        self._right.difference_update(self._wrong)
-        self._leading = _leading_to(self._wrong, seen.values, lambda name: name not in self._right)
-        self._suspects = [name for name in seen.values if name in self._leading and not self._leading & set(seen.values[name].inputs)]
+        right = {
+            name
+            for name, value in seen.values.items()
+            if name not in self._wrong and (agrees[name] or (agrees[name] is None and (self._equal[name] or value.presumed)))
+        }
+        found = {name for name in known.values if name not in self._wrong.values() and known.was_found(name)}
+        self._leading = _leading(seen, self._wrong, right)
+        self._missing = _leading(known, self._wrong.values(), found)
+        self._suspects = _firsts(seen.values, self._leading)
         if not self._suspects:
             raise Nowhere("the wrong outputs are inputs passed through")
 
-    def chosen(self) -> str:
-        """The first suspect; with names to go by, the first node on the way whose namesake differs."""
-        by_name = (name for name in self._seen.values if name in self._leading and name in self._known.contradicted)
-        return next(by_name, self._suspects[0])
+    def chosen(self) -> tuple[str, str | None]:
+        """The node, and the node of the good graph in whose place it stands.
 
-    def described(self, chosen: str, stage: str, fineness: str) -> DriftNode:
-        node, counterpart = self._seen.values[chosen], self._counterpart(chosen)
+        With names to go by, the first on the way whose namesake differs. Otherwise the first suspect that reads something which the
+        first node missing from it reads too; a suspect that shares nothing with any is another way to the same numbers.
+        """
+        for name in self._seen.values:
+            if name in self._leading and name in self._known.contradicted:
+                return name, name
+        missing = _firsts(self._known.values, self._missing)
+        for name in self._suspects:
+            read = {content for source in self._seen.values[name].inputs for content in self._read(source)}
+            for other in missing:
+                if read & {self._known.content(source) for source in self._known.values[other].inputs if source in self._known.values}:
+                    return name, other
+        return self._suspects[0], missing[0] if missing else None
+
+    def _read(self, name: str) -> set[int]:
+        """The contents that tell one node's inputs from another's: not those of sizes and literals."""
+        value = self._seen.values.get(name)
+        return self._equal[name] if value is not None and (value.operator == INPUT or not value.presumed) else set()
+
+    def described(self, chosen: str, counterpart: str | None, stage: str, fineness: str) -> DriftNode:
+        node = self._seen.values[chosen]
         other = None if counterpart is None else self._known.values[counterpart]
-        before = _leading_to([chosen], self._seen.values, lambda name: name in self._leading)
-        starts_at = next(name for name in self._suspects if name in before)
-        same_size = counterpart is not None and self._known.tensor(counterpart).numel() == self._seen.tensor(chosen).numel()
+        before = _ancestors(self._seen.values, [chosen], self._leading)
+        starts_at = next((name for name in self._suspects if name in before), chosen)
+        expected = None if counterpart is None else self._known.tensor(counterpart)
+        given = self._seen.tensor(chosen)
         return DriftNode(
             stage=stage,
             name=node.name,
@@ -103,18 +123,9 @@ class _Search:
             module=node.module or (other.module if other is not None else ""),
             counterpart=_named(other) if other is not None else None,
             starts_at=_named(self._seen.values[starts_at]) if starts_at != chosen else None,
-            max_abs_diff=_difference(self._known.tensor(counterpart), self._seen.tensor(chosen)) if counterpart and same_size else None,
+            max_abs_diff=_difference(expected, given) if expected is not None and expected.numel() == given.numel() else None,
             fineness=fineness,
         )
-
-    def _counterpart(self, chosen: str) -> str | None:
-        """The first value of the good graph that the bad one lacks, on the way to the outputs that are wrong there."""
-        if chosen in self._known.contradicted:
-            return chosen
-        ends = set(self._wrong.values())
-        values = self._known.values
-        missing = _leading_to(ends, values, lambda name: name in ends or not self._known.was_found(name))
-        return next((name for name in values if name in missing and not missing & set(values[name].inputs)), None)
 
 
 def _difference(expected: torch.Tensor, given: torch.Tensor) -> float:
@@ -127,14 +138,32 @@ def _named(value: Value) -> NodeName:
     return NodeName(name=value.name, operator=value.operator, module=value.module)
 
 
-def _leading_to(ends: Iterable[str], values: Mapping[str, Value], passes: Callable[[str], bool]) -> set[str]:
-    """The names from which values that all pass lead to one of `ends`, itself included; inputs of the graph are none of them."""
+def _ancestors(values: Mapping[str, Value], ends: Iterable[str], among: Collection[str]) -> set[str]:
+    """The names among `among` from which others of them lead to one of `ends`, itself included."""
     found: set[str] = set()
-    waiting = [name for name in ends if name in values]
+    waiting = list(ends)
     while waiting:
         name = waiting.pop()
-        if name in found or not passes(name) or values[name].operator == INPUT:
-            continue
-        found.add(name)
-        waiting.extend(source for source in values[name].inputs if source in values)
+        if name in among and name not in found:
+            found.add(name)
+            waiting.extend(values[name].inputs)
     return found
+
+
+def _leading(run: KnownValues, wrong: Collection[str], right: Collection[str]) -> set[str]:
+    """The names of values that aren't right, from which others of them lead to a wrong output.
+
+    What computes right numbers from a value has that value right too, although the other graph doesn't have it.
+    """
+    values = run.values
+    proven: set[str] = set()
+    for name in reversed(values):
+        if name in proven or (name in right and not values[name].presumed and run.tells(name)):
+            proven.update(source for source in values[name].inputs if source not in wrong)
+    suspected = {name for name, value in values.items() if name not in proven and name not in right and value.operator != INPUT}
+    return _ancestors(values, wrong, suspected)
+
+
+def _firsts(values: Mapping[str, Value], among: Collection[str]) -> list[str]:
+    """Those that read none of the others, in the order of the graph."""
+    return [name for name in values if name in among and not any(source in among for source in values[name].inputs)]

@@ -11,12 +11,18 @@ import onnxruntime
 import torch
 
 from exporters.drift_programs import Record, Runnable
-from exporters.drift_values import INPUT, WEIGHT, Value
+from exporters.drift_values import CONSTANT, INPUT, WEIGHT, Value
 
 # so many values are fetched in one run of a graph: all of them are in memory at its end
 _VALUES_A_RUN = 500
 # what ONNX Runtime hands over as an array that torch takes
 _FETCHED = {f"tensor({name})" for name in ("float", "double", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")}
+_OF_SHAPES = {"Shape", "Size"}
+# what makes sizes of sizes: integers, as many as a tensor has axes
+_ON_SIZES = {
+    *("Add", "Cast", "Concat", "Div", "Gather", "Identity", "Max", "Min", "Mod", "Mul", "Neg"),
+    *("Reshape", "Slice", "Squeeze", "Sub", "Unsqueeze"),
+}
 # lowest first; `ORT_ENABLE_ALL` is what a session has by default
 _LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
 
@@ -54,11 +60,13 @@ class OnnxGraph(Runnable):
     def visit(self, leaves: Sequence[torch.Tensor], record: Record) -> list[str]:
         graph = self._model.graph
         for value, leaf in zip(graph.inputs, leaves, strict=True):
-            record(Value(value.name or "", INPUT, (), leaf))
+            record(Value(value.name or "", INPUT, (), leaf, presumed=True))
         for name, value in graph.initializers.items():
             tensor = _initializer(value, self._folder)
             if tensor is not None:
-                record(Value(name, WEIGHT, (), tensor))
+                operator = WEIGHT if isinstance(value.const_value, ir.ExternalTensor) else CONSTANT
+                record(Value(name, operator, (), tensor, presumed=operator == CONSTANT))
+        sizes = _sizes(graph)
         made = [(value.name, node) for node in graph for value in node.outputs if value.name]
         for start in range(0, len(made), _VALUES_A_RUN):
             chunk = dict(made[start : start + _VALUES_A_RUN])
@@ -66,7 +74,8 @@ class OnnxGraph(Runnable):
                 node = chunk[name]
                 inputs = tuple(dict.fromkeys(_inputs_of(node)))
                 operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-                record(Value(name, operator, inputs, torch.from_numpy(array), self._modules.get(name, "")))
+                presumed = node.op_type == "Constant" or name in sizes
+                record(Value(name, operator, inputs, torch.from_numpy(array), self._modules.get(name, ""), presumed))
         return [value.name or "" for value in graph.outputs]
 
     def _values_of(self, names: list[str], leaves: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
@@ -145,6 +154,20 @@ def _inputs_of(node: ir.Node) -> Iterator[str]:
         if attribute.type == ir.AttributeType.GRAPH:
             for inner in attribute.as_graph():
                 yield from _inputs_of(inner)
+
+
+def _sizes(graph: ir.Graph) -> set[str]:
+    """Names of the values computed from nothing but shapes and constants: those that torch computes as numbers, not tensors."""
+    sizes: set[str] = set()
+    constants = set(graph.initializers)
+    for node in graph:
+        names = {value.name or "" for value in node.outputs}
+        inputs = set(_inputs_of(node))
+        if node.op_type == "Constant":
+            constants |= names
+        elif node.op_type in _OF_SHAPES or (node.op_type in _ON_SIZES and inputs & sizes and inputs <= sizes | constants):
+            sizes |= names
+    return sizes
 
 
 def _initializer(value: ir.Value, folder: Path) -> torch.Tensor | None:

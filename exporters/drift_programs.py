@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from exporters.drift_values import INPUT, WEIGHT, Value, as_tensor
+from exporters.drift_values import CONSTANT, INPUT, WEIGHT, Value, as_tensor
 from exporters.executorch_stage import operator_name
 from exporters.signature import Signature
 
@@ -101,7 +101,7 @@ class _Watching(TorchDispatchMode):
         self._names[tensor] = name
         value = as_tensor(tensor)
         if value is not None:
-            self._record(Value(name, operator, (), value))
+            self._record(Value(name, operator, (), value, presumed=operator == INPUT))
 
     def name_of(self, tensor: torch.Tensor) -> str:
         name: str = self._names.get(tensor, "")
@@ -174,7 +174,7 @@ class Program(Runnable):
             arguments.append(value)
             tensor = as_tensor(value)
             if tensor is not None and record is not None:
-                record(Value(name or node.name, operator, (), tensor))
+                record(Value(name or node.name, operator, (), tensor, presumed=operator == INPUT))
                 walker.made_by[node] = [name or node.name]
         with torch.no_grad():
             results = walker.run(*arguments, enable_io_processing=False)
@@ -244,11 +244,12 @@ class _Walker(Interpreter):
             self.made_by[node] = inputs
             self._operators[node] = operator_name(node)
             return result
-        operator = WEIGHT if node.op == "get_attr" else operator_name(node)
+        operator = CONSTANT if node.op == "get_attr" else operator_name(node)
         if node.target is getitem:
             operator = self._operators.get(node.all_input_nodes[0], operator)
         name = self._prefix + node.name
-        self._record(Value(name, operator, tuple(inputs), tensor, module_path(node)))
+        presumed = operator == CONSTANT or not isinstance(result, torch.Tensor)
+        self._record(Value(name, operator, tuple(inputs), tensor, module_path(node), presumed))
         self.made_by[node] = [name]
         return result
 

@@ -68,12 +68,14 @@ class DriftReport(BaseModel):
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.first is not None or self.error is not None else 0
+        return 0 if self.error is None and all(stage.ok for stage in self.stages) else 1
 
     def sentence(self) -> str:
         """The finding in words."""
         if self.first is None:
-            return "" if self.error is not None else "no stage leaves the bound"
+            not_run = [stage.stage for stage in self.stages if stage.ok is None]
+            but = f", but {', '.join(not_run)} couldn't be run" if not_run else ""
+            return "" if self.error is not None else f"no stage leaves the bound{but}"
         return f"first leaves the bound at {self.first}, {self._where()}"
 
     def _where(self) -> str:

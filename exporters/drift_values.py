@@ -19,7 +19,7 @@ import torch
 
 from exporters import parity
 
-INPUT, WEIGHT = "input", "weight"
+INPUT, WEIGHT, CONSTANT = "input", "weight", "constant"
 # layouts are tried up to this many axes longer than one: 120 permutations
 _MAX_PERMUTED_AXES = 5
 _ALIGNMENT = 64
@@ -31,10 +31,11 @@ class Value:
 
     Attributes:
         name: in its graph, where it belongs to no other value.
-        operator: what computed it; `INPUT` and `WEIGHT` for what came from outside.
+        operator: what computed it; `INPUT`, `WEIGHT` and `CONSTANT` for what is computed by nobody.
         inputs: names of the values that it was computed from.
         module: path of the module of the model that it belongs to, where the graph says so.
         tensor: any shape and dtype; a number that a graph computes with is 0-d.
+        presumed: right unless its namesake says otherwise: inputs, and sizes and literals, which another graph may not have as values.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Value:
     inputs: tuple[str, ...]
     tensor: torch.Tensor
     module: str = ""
+    presumed: bool = False
 
 
 def as_tensor(value: Any) -> torch.Tensor | None:
@@ -132,18 +134,28 @@ class KnownValues:
         """The numbers of the value called `name`."""
         return self._read(self._of[name])
 
-    def find(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor of another graph is here, under whatever name and in whatever layout; all that equal it count as found."""
-        found = False
+    def find(self, tensor: torch.Tensor) -> set[int]:
+        """The contents here that a tensor of another graph equals, under whatever name and in whatever layout; they count as found."""
         statistics = _statistics(tensor.contiguous().reshape(-1))
+        equal = set()
         for content in self._by_size[_kind(tensor)]:
             if _near(content.statistics, statistics, {content.dtype, tensor.dtype}) and self._equal(content, tensor):
-                content.found = found = True
-        return found
+                content.found = True
+                equal.add(id(content))
+        return equal
+
+    def content(self, name: str) -> int:
+        """What `find` calls the content of the value called `name`."""
+        return id(self._of[name])
+
+    def tells(self, name: str) -> bool:
+        """Whether a value is more than one number repeated, and floats: two of those aren't equal by chance, as two masks may be."""
+        content = self._of[name]
+        return content.dtype.is_floating_point and content.statistics[0] != content.statistics[1]
 
     def was_found(self, name: str) -> bool:
         """Whether another graph has this value too, and none of other numbers under its name."""
-        return self._of[name].found and name not in self.contradicted
+        return (self._of[name].found or self.values[name].presumed) and name not in self.contradicted
 
     def agrees(self, name: str, tensor: torch.Tensor) -> bool | None:
         """Whether another graph's tensor is what is here under the same name; None where nothing of its kind and size is."""
