@@ -114,7 +114,9 @@ def _run_partition(
     if final is not None and last.key in context.selected_asset_keys:
         metadata = outcome_metadata(report) | stage_metadata(final)
         yield materialization(last, key, digest=final.digest, metadata=metadata, instance=context.instance)
-    if context.selected_asset_check_keys:
+    if report.outcome == "skipped":
+        context.log.info(f"{key}: skipped: {report.reason}")
+    elif context.selected_asset_check_keys:
         target = latest(context.instance, last.key, key) if final is not None else None
         yield parity_evaluation(last.key, key, report, target)
     return report
@@ -128,5 +130,10 @@ def _until(context: dg.AssetExecutionContext, specs: Sequence[dg.AssetSpec]) -> 
 
 
 def _reached(context: dg.AssetExecutionContext, specs: Sequence[dg.AssetSpec], report: Report) -> bool:
-    """Whether a partition got as far as was asked: to `verified`, or without an error to the last selected stage."""
+    """Whether a partition got as far as was asked: to `verified`, or without an error to the last selected stage.
+
+    One that is skipped was never asked to: it stays without materializations, and no run fails for it.
+    """
+    if report.outcome == "skipped":
+        return True
     return report.outcome == "verified" if _until(context, specs) is None else report.error is None

@@ -20,7 +20,7 @@ FAKE_CHAIN = Path(__file__).parents[1] / "orchestration" / "fake_chain.py"
 def fake_definitions() -> dg.Definitions:
     """The ONNX chain over models that the fake child knows."""
     runner = ChildRunner(command=[sys.executable, str(FAKE_CHAIN)], timeout_seconds=30)
-    models = ["A", "B", "Raises", "Segfaults", "Differs", "DiesVerifying", "Z"]
+    models = ["A", "B", "Raises", "Segfaults", "Differs", "DiesVerifying", "Skipped", "Z"]
     recipes = build_recipes("onnx", partitions_of("onnx", models))
     return dg.Definitions(assets=[build_chain("onnx", models), *recipes], resources={"runner": runner, "recipes": FakeRecipes()})
 

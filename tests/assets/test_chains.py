@@ -219,3 +219,10 @@ def test_in_a_range_failures_leave_their_neighbours_fresh(
     for model in ("Raises", "Segfaults", "Differs", "DiesVerifying"):
         assert f"onnx|{model}" in failure_of(result)
     assert "onnx|B" not in failure_of(result)
+
+
+def test_a_skipped_partition_fails_no_run_and_leaves_nothing_behind(materialize: Materialize, instance: dg.DagsterInstance) -> None:
+    result = materialize("Skipped")
+    assert result.success
+    assert all(records(instance, stage, "Skipped") == [] for stage in STAGES["onnx"])
+    assert check_evaluations(result) == {}

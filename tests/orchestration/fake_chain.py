@@ -1,8 +1,8 @@
 """A test double of `python -m exporters.chain`: the same protocol, no torch. The model's name says how it behaves.
 
 `Fine` ends verified, `Differs` ends `ran`, `Raises` reports a failure at the second stage, `Segfaults`, `Killed`, `Hangs`
-and `Silent` do that in their second stage, `DiesVerifying` after the last, `Chatty` prints beside the protocol and leaves
-a grandchild that holds its pipes open.
+and `Silent` do that in their second stage, `DiesVerifying` after the last, `Skipped` is skipped, `Chatty` prints beside the
+protocol and leaves a grandchild that holds its pipes open.
 """
 
 import hashlib
@@ -56,6 +56,9 @@ def main() -> None:
     if request.get("until"):
         stages = stages[: stages.index(request["until"]) + 1]
     report = {"model": request["model"], "backend": request["backend"], "stages": [], "parity": [], "outcome": "exported"}
+    if model == "Skipped":
+        say("report", report=report | {"outcome": "skipped", "reason": "not installed: a package"})
+        return
     if model == "Chatty":
         print("a library prints this")
         print('{"not": "an event"}')
