@@ -4,6 +4,7 @@ Dagster compares the data versions of a stage's inputs with the latest ones. Wit
 as stale that a changed package, config or workaround can touch, and names the recipe as the cause.
 """
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,16 +29,7 @@ def build_recipes(family: str, partitions: dg.PartitionsDefinition) -> list[dg.S
 
 def _build(family: str, stage: str, partitions: dg.PartitionsDefinition) -> dg.SourceAsset:
     key = recipe_key(family, stage)
-    # observable source assets with partitions are in beta in Dagster 1.13; the pin and tests/assets hold them to what is used here
-    warnings.filterwarnings("ignore", category=dg.BetaWarning, message=r".*(observable_source_asset|DataVersionsByPartition)")
 
-    @dg.observable_source_asset(
-        key=key,
-        partitions_def=partitions,
-        group_name=family,
-        description=_DESCRIPTION.format(stage=stage),
-        required_resource_keys={"recipes"},
-    )
     def observe(context: dg.OpExecutionContext) -> dg.DataVersionsByPartition:
         reader: RecipeReader = context.resources.recipes
         known = observed(context.instance, key)
@@ -45,9 +37,25 @@ def _build(family: str, stage: str, partitions: dg.PartitionsDefinition) -> dg.S
         possible = set(partitions.get_partition_keys())
         changed = {name: version for name, version in found.items() if name in possible and known.get(name) != version}
         context.log.info(f"{len(found)} recipes, {len(changed)} of them new or changed")
-        return dg.DataVersionsByPartition(changed)
+        with _beta():
+            return dg.DataVersionsByPartition(changed)
 
-    return observe
+    with _beta():
+        return dg.observable_source_asset(
+            key=key,
+            partitions_def=partitions,
+            group_name=family,
+            description=_DESCRIPTION.format(stage=stage),
+            required_resource_keys={"recipes"},
+        )(observe)
+
+
+@contextlib.contextmanager
+def _beta() -> Iterator[None]:
+    """Observable source assets with partitions are in beta in Dagster 1.13; the pin and tests/assets hold them to what is used here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        yield
 
 
 def key_of(backend: str, model: str) -> str:

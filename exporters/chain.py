@@ -90,7 +90,7 @@ class _Chain:
         if request.out:
             publish.check_target(Path(request.out))
         self._home = Path(request.home)
-        self._store = Store(request.store or store_of(self._home))
+        self._store = Store(request.store or store_of(self._home), cache=self._home / "cache" / "artifacts")
         self._report = Report(
             model=request.model,
             backend=request.backend,
@@ -281,9 +281,8 @@ class _Chain:
     def _verify(self, artifact: Path, digest: str) -> None:
         wall_cpu = _cpu() + _children_cpu()
         parts = verification_parts(digest, self._identified(), self._options, self._index)
-        reference = self._store.read_ref("verification", self._request.backend, self._source.name)
-        if self._request.use_cache and reference is not None and reference.get("parts") == parts:
-            known = Report.model_validate(reference["report"])
+        known = self._known_outcome(parts)
+        if known is not None:
             self._report = self._report.model_copy(
                 update={name: getattr(known, name) for name in ("outcome", "parity", "load_seconds", "error")}
             )
@@ -315,6 +314,14 @@ class _Chain:
         if result.error is None or result.error.type != "Timeout":
             content = {"parts": parts, "report": self._report.model_dump()}
             self._store.write_ref("verification", self._request.backend, self._source.name, content=content)
+
+    def _known_outcome(self, parts: dict[str, Any]) -> Report | None:
+        """The report of a verification of the same artifact on the same runtime."""
+        reference = self._store.read_ref("verification", self._request.backend, self._source.name) if self._request.use_cache else None
+        try:
+            return Report.model_validate(reference["report"]) if reference and reference.get("parts") == parts else None
+        except (ValidationError, KeyError):
+            return None  # another version's
 
     def _finish(self) -> Report:
         self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
