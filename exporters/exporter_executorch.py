@@ -20,7 +20,15 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from exporters import executorch_bounds, executorch_decompose, executorch_passes, executorch_scan, executorch_stage
+from exporters import (
+    executorch_bounds,
+    executorch_decompose,
+    executorch_layout,
+    executorch_math,
+    executorch_passes,
+    executorch_scan,
+    executorch_stage,
+)
 from exporters.configs import ExecutorchConfig
 from exporters.errors import ExportError, MissingBackend, UnknownBackend
 from exporters.executorch_stage import ExecutorchStage
@@ -287,6 +295,29 @@ def dense_experts_forward(module: Any, hidden_states: torch.Tensor, top_k_index:
     return outer.sum(0).to(hidden_states.dtype)
 
 
+@register_patch(FAMILY, "torch.conj", "torch.Tensor.conj")
+def _patch_conj(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Conjugate by computing it, instead of by a view that is marked as conjugated.
+
+    Why: there is no kernel for `_conj_copy`, which the view becomes; for `_conj_physical` there is.
+    Upstream: not filed; pytorch/executorch#17383 added the other one.
+    Seen in: AutoformerForPrediction
+    """
+    return lambda input: torch.conj_physical(input) if input.is_complex() else original(input)
+
+
+@register_patch(FAMILY, "torch.lgamma", "torch.Tensor.lgamma")
+def _patch_lgamma(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Spell the logarithm of the gamma function with arithmetic and logarithms.
+
+    Why: there is no kernel for `lgamma`.
+    Cost: an error of up to 1e-5 in float32, and some forty operations.
+    Upstream: not filed.
+    Seen in: AutoformerForPrediction
+    """
+    return lambda input: executorch_math.log_gamma(input)
+
+
 # ── Stage 3: ExecuTorch patches ───────────────────────────────────────────────
 
 
@@ -294,14 +325,15 @@ def dense_experts_forward(module: Any, hidden_states: torch.Tensor, top_k_index:
     f"{FAMILY}.xnnpack",
     "executorch.backends.xnnpack.partition.config.generic_node_configs.UnsqueezeCopyConfig.check_constraints",
     "executorch.backends.xnnpack.partition.config.gemm_configs.ConvolutionConfig.check_constraints",
+    "executorch.backends.xnnpack.partition.config.node_configs.BatchNormConfig.check_constraints",
 )
 def _patch_reshape_constraints(original: Callable[..., bool]) -> Callable[..., bool]:
     """Leave to kernels what XNNPACK would need a reshape with two dynamic dimensions for.
 
-    Why: `unsqueeze` and one-dimensional convolutions (which go through one) become XNNPACK's static reshape, whose visitor raises if more
-        than one dimension is dynamic, after the partitioner has taken them.
+    Why: `unsqueeze`, one-dimensional convolutions (which go through one) and batch norms (which become such) end as XNNPACK's static
+        reshape, whose visitor raises if more than one dimension is dynamic, after the partitioner has taken them.
     Upstream: not filed.
-    Seen in: Wav2Vec2ForCTC, DetrForObjectDetection
+    Seen in: Wav2Vec2ForCTC, DetrForObjectDetection, GraniteSpeech5ForCTC
     """
 
     def patch(self: Any, node: torch.fx.Node, program: Any) -> bool:
@@ -311,11 +343,32 @@ def _patch_reshape_constraints(original: Callable[..., bool]) -> Callable[..., b
 
 
 def _reshapes_two_dynamic_dims(node: torch.fx.Node) -> bool:
-    is_convolution = "convolution" in str(node.target)
-    if is_convolution and len(node.args[3]) != 1:  # the stride, a list of one int a spatial dimension
-        return False
-    tensors = [node.meta["val"], node.args[0].meta["val"]] if is_convolution else [node.meta["val"]]
+    operator = str(node.target)
+    given = node.args[0].meta["val"]
+    if "batch_norm" in operator:
+        tensors = [given] if given.dim() < 4 else []
+    elif "convolution" in operator:
+        # by the stride, a list of one int a spatial dimension
+        tensors = [node.meta["val"], given] if len(node.args[3]) == 1 else []
+    else:
+        tensors = [node.meta["val"]]
     return any(sum(not isinstance(size, int) for size in tensor.shape) > 1 for tensor in tensors)
+
+
+@register_patch(f"{FAMILY}.xnnpack", "executorch.backends.xnnpack.partition.config.node_configs.MaxDimConfig.check_constraints")
+def _patch_max_constraints(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Leave to kernels a maximum that isn't over one of the last two of four axes, the axis kept.
+
+    Why: XNNPACK has it as a pool over one of these, and its visitor raises for any other, after the partitioner has taken it.
+    Upstream: not filed.
+    Seen in: DeepseekV4ForCausalLM
+    """
+
+    def patch(self: Any, node: torch.fx.Node, program: Any) -> bool:
+        kept = len(node.args) == 3 and node.args[2] is True
+        return kept and node.args[1] in (2, 3) and original(self, node, program)
+
+    return patch
 
 
 @register_patch(f"{FAMILY}.xnnpack", "executorch.backends.transforms.remove_clone_ops.RemoveCloneOpsTransform._is_input_output_copy")
@@ -335,6 +388,27 @@ def _patch_clone_of_output(original: Callable[..., bool]) -> Callable[..., bool]
 
 def _is_returned(node: Any) -> bool:
     return any(user.op == "output" for user in node.users)
+
+
+@register_patch(
+    FAMILY,
+    "executorch.exir.tensor.dim_order_from_stride",
+    "executorch.exir.tensor_layout.dim_order_from_stride",
+    "executorch.exir.emit._emitter.dim_order_from_stride",
+    "executorch.exir.passes.replace_view_copy_with_view_pass.dim_order_from_stride",
+)
+def _patch_dim_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Sort strides by which divides which, where one of them is data.
+
+    Why: the original asks so in one direction only; in the other it asks whether a size that is data is less than 1.
+    Upstream: not filed; pytorch/executorch#19516 brought it in.
+    Seen in: GlmOcrVisionModel
+    """
+
+    def patch(stride: Any) -> Any:
+        return executorch_layout.dim_order(stride) if executorch_layout.is_data(stride) else original(stride)
+
+    return patch
 
 
 @register_patch(FAMILY, "executorch.exir.emit._emitter._Emitter._emit_scan")

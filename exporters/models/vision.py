@@ -58,7 +58,8 @@ def _patch_attention_over_bounds(original: Callable[..., Any]) -> Callable[..., 
     """Where an attention is given the bounds of packed sequences, mask what belongs to another one.
 
     Why: only flash attention reads the bounds; the implementations that can be traced would attend across images.
-    Cost: every position is scored against those of all sequences. Where their number is data, a torch program refuses a single position.
+    Cost: every position is scored against those of all sequences. Where it is data how many there are, a torch program refuses a single
+        position, and more sequences than positions.
     Upstream: not filed; pytorch/pytorch#180202 tells of the attention that asks about a size that is data.
     Seen in: Glm4vVisionModel, GlmOcrVisionModel, MuseGlimmerForConditionalGeneration
     """
@@ -75,6 +76,9 @@ def _patch_attention_over_bounds(original: Callable[..., Any]) -> Callable[..., 
                 length = query.shape[2]
                 if free_unbacked_symbols(length):
                     torch._check(length > 1)
+                if free_unbacked_symbols(bounds.shape[0]):
+                    # for who plans memory ahead
+                    torch._check(bounds.shape[0] - 1 <= length)
                 mask = same_sequence(bounds, length)
                 if attn_implementation != "sdpa":
                     mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, torch.finfo(query.dtype).min)

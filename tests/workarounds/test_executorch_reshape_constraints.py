@@ -39,6 +39,18 @@ class Conv2d(nn.Module):
         return self.conv(x)
 
 
+class Normalized(nn.Module):
+    """A batch norm of sequences, or of images."""
+
+    def __init__(self, dims: int = 1) -> None:
+        super().__init__()
+        self.norm = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}[dims](4)
+        nn.init.uniform_(self.norm.running_mean)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) * 2
+
+
 class Unsqueeze(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x).unsqueeze(-1) * 2
@@ -46,7 +58,7 @@ class Unsqueeze(nn.Module):
 
 def test_one_dimensional_convolution_at_any_batch_and_length() -> None:
     sets = [{"x": some(2, 4, 16)}, {"x": some(3, 4, 21)}, {"x": some(1, 4, 9)}]
-    for module in (Conv1d(), Conv1d(stride=2, padding=1, groups=2), Conv1d(dilation=2, bias=False), TransposedConv1d()):
+    for module in (Conv1d(), Conv1d(stride=2, padding=1, groups=2), Conv1d(dilation=2, bias=False), TransposedConv1d(), Normalized()):
         exported = export_executorch(module, *sets)
         assert_matches(exported, module, sets)
         assert NAME in fired(exported)
@@ -57,7 +69,7 @@ def test_unsqueeze_at_any_size() -> None:
     assert_matches(export_executorch(Unsqueeze(), *sets), Unsqueeze(), sets)
 
 
-@pytest.mark.parametrize("module", [Conv1d(), Unsqueeze()], ids=["convolution", "unsqueeze"])
+@pytest.mark.parametrize("module", [Conv1d(), Unsqueeze(), Normalized()], ids=["convolution", "unsqueeze", "batch norm"])
 def test_canary(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out(monkeypatch, NAME)
     with pytest.raises(ExportError, match="only supports 1 dynamic dimension"):
@@ -72,13 +84,16 @@ def test_canary(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(Conv1d(), [some(2, 4, 16), some(2, 4, 21)], id="length"),
         pytest.param(Conv2d(), [some(2, 4, 16, 16), some(3, 4, 21, 18)], id="two-dimensional, all dynamic"),
         pytest.param(Unsqueeze(), [some(2, 5), some(3, 5)], id="unsqueeze"),
+        pytest.param(Normalized(), [some(2, 4, 16), some(3, 4, 16)], id="batch norm"),
+        pytest.param(Normalized(2), [some(2, 4, 8, 8), some(3, 4, 9, 7)], id="batch norm of images, all dynamic"),
     ],
 )
 def test_delegates_what_xnnpack_takes(module: nn.Module, sets: list[torch.Tensor]) -> None:
     given = [{"x": x} for x in sets]
     exported = export_executorch(module, *given)
     assert_matches(exported, module, given)
-    assert {"aten.convolution.default", "aten.unsqueeze_copy.default"} & set(exported.stages[-1].details["delegated"])
+    taken = {"aten.convolution.default", "aten.unsqueeze_copy.default", "aten._native_batch_norm_legit_no_training.default"}
+    assert taken & set(exported.stages[-1].details["delegated"])
 
 
 def test_originals_come_back() -> None:
