@@ -318,6 +318,38 @@ def _patch_lgamma(original: Callable[..., torch.Tensor]) -> Callable[..., torch.
     return lambda input: executorch_math.log_gamma(input)
 
 
+@register_patch(f"{FAMILY}.xnnpack", "torch.conv3d", "torch.nn.functional.conv3d")
+@register_patch(f"{FAMILY}.portable", "torch.conv3d", "torch.nn.functional.conv3d")
+def _patch_conv3d(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Convolve in three dimensions by adding up convolutions in two.
+
+    Why: the kernel of `convolution` takes images and sequences only, and says so when the program runs.
+    Cost: a convolution for each place along the first dimension of the kernel: two, where patches of two frames are embedded.
+    Upstream: pytorch/executorch#11704, fixed after our pin by pytorch/executorch#19977.
+    Seen in: GlmOcrVisionModel
+    """
+
+    def patch(
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> torch.Tensor:
+        if isinstance(padding, str) or input.is_complex():
+            return original(input, weight, bias, stride, padding, dilation, groups)
+        return executorch_math.conv3d(input, weight, bias, _triple(stride), _triple(padding), _triple(dilation), groups)
+
+    return patch
+
+
+def _triple(value: Any) -> tuple[int, int, int]:
+    first, *rest = [value] if isinstance(value, int) else value
+    return (first, *rest) if rest else (first, first, first)  # type: ignore[return-value]
+
+
 # ── Stage 3: ExecuTorch patches ───────────────────────────────────────────────
 
 

@@ -18,7 +18,7 @@ VIDEO, CODEBOOKS = "dynamo:_patch_rows_of_data", "dynamo:_patch_codebook_rows"
 
 def export(name: str, backend: str = "dynamo") -> tuple[Sample, Exported]:
     sample = build(name)
-    dynamic = {"dynamic": True, "dynamic_shapes": varying(sample.inputs, sample.others, sample.axes).dynamic_shapes}
+    dynamic: dict[str, Any] = {"dynamic": True, "dynamic_shapes": varying(sample.inputs, sample.others, sample.axes).dynamic_shapes}
     if backend == "onnx":
         return sample, OnnxExporter().export(sample.model, sample.inputs, config=OnnxConfig(**dynamic))
     return sample, DynamoExporter().export(sample.model, sample.inputs, config=DynamoConfig(**dynamic))
