@@ -305,7 +305,7 @@ def _much_worse(value: float, than: float) -> bool:
 def _differences(with_it: Report, without_it: Report) -> Iterator[Difference]:
     if with_it.outcome != without_it.outcome:
         yield Difference(what="outcome", with_it=with_it.outcome, without_it=without_it.outcome)
-    if _worst(with_it) != _worst(without_it):
+    if with_it.parity and without_it.parity and _worst(with_it) != _worst(without_it):
         yield Difference(what="max abs diff", with_it=_worst(with_it), without_it=_worst(without_it))
     for before, after in zip(with_it.stages, without_it.stages, strict=False):
         yield from _stage_differences(before, after)

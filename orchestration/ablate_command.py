@@ -140,7 +140,7 @@ class _Command:
         style = _STYLES[result.verdict]
         self._console.print(f"  {result.model}, {result.backend}, from {result.stage}: [{style}]{result.verdict}[/]: {escape(result.why)}")
         costs = [str(each) for each in result.differences if each.what != "outcome"]
-        if result.verdict != "unclear":
+        if all(result.outcomes) and "failed" not in result.outcomes:  # what stopped on the way cost less
             costs.append(f"CPU {result.cpu_seconds[0]:.1f} s -> {result.cpu_seconds[1]:.1f} s")
         if costs:
             self._console.print(f"[dim]    {escape('; '.join(costs))}[/]")

@@ -103,6 +103,8 @@ def test_a_wrong_input_set_more_is_less() -> None:
 def test_what_differs_is_told() -> None:
     result = judge(workaround(), "lowered_onnx", report(), report(digest="sha256:b", nodes=90, difference=2e-7))
     assert [str(each) for each in result.differences] == ["max abs diff 1.0e-07 -> 2.0e-07", "ir_fixed_model: nodes 100 -> 90"]
+    result = judge(workaround(), "lowered_onnx", report(), failed(1))
+    assert [str(each) for each in result.differences] == ["outcome verified -> failed"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class FakeRunner:
             stage="lowered_onnx",
             verdict=verdict,
             why="as it was",
+            outcomes=("verified", "verified"),
             differences=[nodes],
             cpu_seconds=(1.0, 2.0),
         )
