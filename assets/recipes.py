@@ -44,7 +44,7 @@ def _build(family: str, stage: str, partitions: dg.PartitionsDefinition) -> dg.S
         return dg.observable_source_asset(
             key=key,
             partitions_def=partitions,
-            group_name=family,
+            group_name=f"{family}_recipes",
             description=_DESCRIPTION.format(stage=stage),
             required_resource_keys={"recipes"},
         )(observe)

@@ -31,10 +31,10 @@ class _Watched:
     last: Report | None = None
     interrupted: bool = False
 
-    def run(self, model: str, backend: str, *, until: str | None = None) -> Iterator[StageReport | Parity | Report]:
+    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
         self.view.begin(model, backend)
         try:
-            for event in self.runner.events(model, backend, until=until):
+            for event in self.runner.events(model, backend, until=until, run_id=run_id):
                 self.view.show(event)
                 if isinstance(event, Report):
                     self.last = event

@@ -71,9 +71,7 @@ def _report_of(ended: Ended, model: str, backend: str) -> DriftReport:
         next=f"`zooport export {model} --backend {backend}` shows whether the export itself runs",
     )
     first = next((stage.stage for stage in stages if stage.ok is False), None)
-    return DriftReport(
-        model=model, backend=backend, stages=stages, first=first, reason="the process ended during the search", error=error
-    )
+    return DriftReport(model=model, backend=backend, stages=stages, first=first, reason="the process ended during the search", error=error)
 
 
 def _print(report: DriftReport, console: Console) -> None:

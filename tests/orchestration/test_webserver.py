@@ -80,8 +80,11 @@ def ask(home: Path) -> Iterator[Ask]:
 def test_every_asset_is_in_the_graph(ask: Ask) -> None:
     nodes = ask("{ assetNodes { assetKey { path } groupName kinds isPartitioned hasAssetChecks } }")["assetNodes"]
     assert {tuple(node["assetKey"]["path"]) for node in nodes} >= {("onnx", "ir_fixed_model"), ("executorch", "pte")}
-    assert len(nodes) == 9
-    assert all(node["isPartitioned"] and node["groupName"] == node["assetKey"]["path"][0] for node in nodes)
+    groups = {tuple(node["assetKey"]["path"]): node["groupName"] for node in nodes}
+    assert len(groups) == 18
+    for (family, stage), group in groups.items():
+        assert group == (f"{family}_recipes" if stage.endswith("_recipe") else family)
+    assert all(node["isPartitioned"] for node in nodes)
 
 
 @pytest.mark.parametrize(("family", "last", "backend"), [("onnx", "ir_fixed_model", "onnx"), ("executorch", "pte", "executorch.xnnpack")])
