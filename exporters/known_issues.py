@@ -30,6 +30,11 @@ ONNX_DISABLE_OPTIMIZE: dict[str, KnownIssue] = {}
 
 # model class -> why it can't be exported as it is
 EXPORT_SKIPS: dict[str, KnownIssue] = {
+    "EdgeTamVideoModel": KnownIssue(
+        "all",
+        "forward takes an inference session, a Python object that holds the video, the prompts and what was remembered of earlier frames,"
+        " and writes to it: the model has to take and return these as tensors, a frame at a time",
+    ),
     "HYV4VLVisionModel": KnownIssue(
         "all",
         "each image's position embeddings are resized by a factor that a Python loop computes from its height and width: the model has to"
