@@ -360,10 +360,13 @@ def conclude(workaround: Workaround, results: Sequence[PartitionResult], *, all_
 
 
 def _untried(workaround: Workaround, models: set[str]) -> list[str]:
-    """Models and cases that the docstring names and that weren't tried."""
+    """Models and cases that the docstring names and that weren't tried; the words themselves where they name none."""
     text = workaround.fields.get("Seen in", "")
-    classes = [name for name in dict.fromkeys(re.findall(r"[A-Z]\w+(?:@\w+)?", text)) if catalogue.has(name)]
-    return [name for name in (*classes, *re.findall(r"cases/\w+\.py", text)) if name not in models]
+    named = [name for name in dict.fromkeys(re.findall(r"[A-Z]\w+(?:@\w+)?", text)) if catalogue.has(name)]
+    named += re.findall(r"cases/\w+\.py", text)
+    if not named and text and not text.startswith("every model"):
+        return [text]
+    return [name for name in named if name not in models]
 
 
 def _next(workaround: Workaround, overall: Overall, untried: Sequence[str]) -> str:
@@ -376,9 +379,9 @@ def _next(workaround: Workaround, overall: Overall, untried: Sequence[str]) -> s
         case "untouched":
             return f"no export has it; export a model in which it does something to {backend} and try again"
         case "obsolete" if untried:
-            return f"before deleting it, look at what it was seen in and wasn't tried: {', '.join(untried)}"
+            return f"before deleting it, look at what it was seen in and wasn't tried: {', '.join(untried)}; its canary test may know"
         case "obsolete":
-            return f"delete it and its tests: {workaround.file}:{workaround.line}"
+            return f"unless its canary test fails without it, delete it and its tests: {workaround.file}:{workaround.line}"
         case "harmful":
             return f"mend it, or narrow what it applies to: {workaround.file}:{workaround.line}"
         case "unclear":

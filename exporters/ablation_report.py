@@ -7,7 +7,6 @@ from pathlib import Path
 
 from exporters.ablation import Ablation, PartitionResult
 from exporters.code_index import FOLDER, CodeIndex, Workaround
-from exporters.zoo import catalogue
 
 _BANNER = re.compile(r"^# ── (Stage \d+: .+?) ─+$")
 _ISSUE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/(?:issues|pull)/(\d+)|([\w-]+/[\w-]+)#(\d+)")
@@ -100,8 +99,7 @@ def _details(workaround: Workaround, ablation: Ablation) -> Iterator[str]:
         return
     yield from ("", f"## {workaround.name}: {ablation.verdict}", "")
     if ablation.untried:
-        known = [f"`{name}`" if catalogue.has(name) else name for name in ablation.untried]
-        yield from (f"Not tried, of what it was seen in: {', '.join(known)}.", "")
+        yield from (f"Not tried, of what it was seen in: {', '.join(ablation.untried)}.", "")
     if ablation.verdict == "untouched":
         yield "No export in the store has it."
         return
