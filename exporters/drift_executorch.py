@@ -112,7 +112,6 @@ class Pte(Runnable):
         scratch: an empty folder.
     """
 
-    follows_names = True
     fineness = "what one kernel or one delegate returns"
 
     def __init__(self, artifact: Path, lowering: Lowering, scratch: Path) -> None:

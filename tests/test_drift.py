@@ -153,12 +153,12 @@ def test_an_error_of_a_decomposition(home: Home, monkeypatch: pytest.MonkeyPatch
     def wrong(self: DynamoExporter, traced: ProgramStage) -> ProgramStage:
         stage = original(self, traced)
         stage.program = with_own_graph(stage.program)
-        softmax = [node for node in stage.program.graph.nodes if "softmax" in node.name or "attention" in node.name][-1]
-        tensor, *rest = softmax.args
-        with stage.program.graph.inserting_before(softmax):
+        gelu = [node for node in stage.program.graph.nodes if node.target is torch.ops.aten.gelu.default][-1]
+        tensor, *rest = gelu.args
+        with stage.program.graph.inserting_before(gelu):
             halved = stage.program.graph.call_function(torch.ops.aten.mul.Tensor, (tensor, 0.5))
         halved.meta.update(tensor.meta)
-        softmax.args = (halved, *rest)
+        gelu.args = (halved, *rest)
         stage.program.graph_module.recompile()
         return stage
 
@@ -166,7 +166,9 @@ def test_an_error_of_a_decomposition(home: Home, monkeypatch: pytest.MonkeyPatch
     report = drift(folder, "dynamo", again="decomposed_graph")
     assert_first(report, "decomposed_graph")
     assert report.node is not None
-    assert (report.node.operator, report.node.name[:3]) == ("aten.mul.Tensor", "mul")
+    assert report.node.operator == "aten.mul.Tensor"
+    assert report.node.counterpart is not None
+    assert (report.node.counterpart.name, report.node.counterpart.operator) == ("gelu_1", "aten.gelu.default")
 
 
 # ── Lowered ONNX ──────────────────────────────────────────────────────────────
@@ -297,20 +299,20 @@ def test_an_error_on_the_way_to_edge(home: Home, backend: str) -> None:
 # ── .pte ──────────────────────────────────────────────────────────────────────
 
 
-def test_an_error_inside_a_delegate(home: Home) -> None:
+def test_an_error_inside_a_delegate(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executorch.backends.xnnpack.operators.node_visitor import _node_visitor_dict
+    from executorch.backends.xnnpack.serialization.xnnpack_graph_schema import XNNSigmoid
+
     folder = home("executorch.xnnpack")
+    visitor = _node_visitor_dict["aten.gelu.default"]
+    original = visitor.define_node
 
-    @register_patch("executorch.xnnpack", "executorch.backends.xnnpack.operators.op_gelu.GeluVisitor.define_node")
-    def _planted(original: Callable[..., None]) -> Callable[..., None]:
-        def sigmoid_instead(self: Any, node: Node, graph: Any, *args: Any) -> None:
-            from executorch.backends.xnnpack.serialization.xnnpack_graph_schema import XNNSigmoid
+    def sigmoid_instead(self: Any, node: Node, graph: Any, *args: Any) -> None:
+        original(self, node, graph, *args)
+        gelu = graph.xnodes[-1].xnode_union
+        graph.xnodes[-1].xnode_union = XNNSigmoid(input_id=gelu.input_id, output_id=gelu.output_id, flags=gelu.flags)
 
-            original(self, node, graph, *args)
-            gelu = graph.xnodes[-1].xnode_union
-            graph.xnodes[-1].xnode_union = XNNSigmoid(input_id=gelu.input_id, output_id=gelu.output_id, flags=gelu.flags)
-
-        return sigmoid_instead
-
+    monkeypatch.setattr(visitor, "define_node", sigmoid_instead)
     report = drift(folder, "executorch.xnnpack", again="pte")
     assert_first(report, "pte")
     assert report.node is not None
