@@ -258,11 +258,9 @@ def _rule(workaround: Workaround, with_it: Report, without_it: Report, *, identi
         return "unclear", f"{_ending(with_it)}, with it and without it"
     if identical:
         return _rule_of_time(workaround, with_it, without_it)
-    was, now = _worst(with_it), _worst(without_it)
-    if _much_worse(now, was):
-        return "needed", f"without it the difference to eager is {now:.1e}, with it {was:.1e}"
-    if _much_worse(was, now):
-        return "harmful", f"without it the difference to eager is {now:.1e}, with it {was:.1e}"
+    was, now = _worst(with_it) or 0.0, _worst(without_it) or 0.0
+    if max(was, now) > SMALL_DIFFERENCE and max(was, now) > MUCH * min(was, now):
+        return ("needed" if now > was else "harmful"), f"without it the difference to eager is {now:.1e}, with it {was:.1e}"
     last, last_without = with_it.stages[-1], without_it.stages[-1]
     for what, cost in _COSTS.items():
         if cost(last_without) > MORE_COST * cost(last):
@@ -294,19 +292,17 @@ def _final_digest(report: Report) -> str | None:
     return made[0].digest if made else None
 
 
-def _worst(report: Report) -> float:
-    return max((row.max_abs_diff or 0.0 for row in report.parity), default=0.0)
-
-
-def _much_worse(value: float, than: float) -> bool:
-    return value > SMALL_DIFFERENCE and value > MUCH * than
+def _worst(report: Report) -> float | None:
+    """The largest difference to eager over all input sets; None where none was measured."""
+    return max((row.max_abs_diff for row in report.parity if row.max_abs_diff is not None), default=None)
 
 
 def _differences(with_it: Report, without_it: Report) -> Iterator[Difference]:
     if with_it.outcome != without_it.outcome:
         yield Difference(what="outcome", with_it=with_it.outcome, without_it=without_it.outcome)
-    if with_it.parity and without_it.parity and _worst(with_it) != _worst(without_it):
-        yield Difference(what="max abs diff", with_it=_worst(with_it), without_it=_worst(without_it))
+    was, now = _worst(with_it), _worst(without_it)
+    if was is not None and now is not None and was != now:
+        yield Difference(what="max abs diff", with_it=was, without_it=now)
     for before, after in zip(with_it.stages, without_it.stages, strict=False):
         yield from _stage_differences(before, after)
 
