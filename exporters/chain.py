@@ -29,6 +29,7 @@ from exporters.errors import CorruptArtifact, ExportError, MissingPackage, Store
 from exporters.home import store_of
 from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts, verification_parts
 from exporters.ledger import Reference
+from exporters.registered import with_registered
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 from exporters.source import Source
 from exporters.store import Store, write_whole
@@ -99,7 +100,7 @@ class _Chain:
             outcome="failed",
         )
         self._options = Options(request.backend, request.dynamic, request.max_sizes, request.opset, request.optimize)
-        self._index = code_index(self._home / "cache")
+        self._index = with_registered(code_index(self._home / "cache"))
         self._sample: SampleReference | None = None
         self._maker: Any = None
         self._upstream: Path | None = None
