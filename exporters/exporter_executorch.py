@@ -347,7 +347,7 @@ def _patch_conv3d(original: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
 def _triple(value: Any) -> tuple[int, int, int]:
     first, *rest = [value] if isinstance(value, int) else value
-    return (first, *rest) if rest else (first, first, first)  # type: ignore[return-value]
+    return (first, *rest) if rest else (first, first, first)
 
 
 # ── Stage 3: ExecuTorch patches ───────────────────────────────────────────────
