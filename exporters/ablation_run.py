@@ -10,6 +10,7 @@ import importlib
 import json
 import logging
 import os
+import resource
 import signal
 import tempfile
 import time
@@ -32,7 +33,9 @@ from exporters.store import Store, json_digest
 
 # of a run's report: raise it when what is measured changes
 FORMAT = 1
-SECONDS = 900.0
+CPU_SECONDS = 900
+# wall time a second of CPU: a busy machine is no verdict
+PATIENCE = 4
 MEMORY = 12 << 30
 # a difference in CPU this near to the bound is measured once more
 _CLOSE = 0.10
@@ -71,7 +74,7 @@ class Runner:
 
     Args:
         home: zooport's, with the weights and the results of earlier runs.
-        seconds, memory: limits of each run.
+        cpu_seconds, memory: limits of each run.
         on_run: told of each run before it begins.
     """
 
@@ -81,12 +84,12 @@ class Runner:
         store: Store,
         index: CodeIndex,
         *,
-        seconds: float = SECONDS,
+        cpu_seconds: int = CPU_SECONDS,
         memory: int = MEMORY,
         on_run: Callable[[str], None] = lambda what: None,
     ) -> None:
         self._home, self._store, self._index = home, store, index
-        self._seconds, self._memory, self._on_run = seconds, memory, on_run
+        self._cpu_seconds, self._memory, self._on_run = cpu_seconds, memory, on_run
         self._file = home / "ablation.jsonl"
         self._known = _read(self._file)
         self._warm: set[str] = set()
@@ -137,13 +140,13 @@ class Runner:
             with tempfile.TemporaryDirectory(prefix="zooport-ablation-") as folder:
                 try:
                     ended = run_forked(
-                        lambda say: _work(plan, self._home / "weights", Path(folder), say),
-                        seconds=self._seconds,
+                        lambda say: _work(plan, self._home / "weights", Path(folder), self._cpu_seconds, say),
+                        seconds=PATIENCE * self._cpu_seconds,
                         memory=self._memory,
                     )
                 finally:
                     _end_strays(folder)
-            report = _report_of(plan, ended, self._seconds)
+            report = _report_of(plan, ended, self._cpu_seconds)
             if not left_out and report.error is not None and report.error.type in (_LATE, _ENDED):
                 raise NoRun(f"with everything, {report.error.stage}: {report.error.message}")
             self._remember(key, left_out, report)
@@ -254,7 +257,8 @@ def _end_strays(folder: str) -> None:
 # ── What a child does ─────────────────────────────────────────────────────────
 
 
-def _work(plan: Plan, weights: Path, folder: Path, say: Callable[[Any], None]) -> None:
+def _work(plan: Plan, weights: Path, folder: Path, cpu_seconds: int, say: Callable[[Any], None]) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     # a chain makes millions of objects that live until its end
     gc.disable()
     tempfile.tempdir = str(folder)  # whatever is left behind goes with it
@@ -360,21 +364,23 @@ def _new_report(plan: Plan) -> Report:
 # ── What became of it ─────────────────────────────────────────────────────────
 
 
-def _report_of(plan: Plan, ended: Ended, limit: float) -> Report:
+def _report_of(plan: Plan, ended: Ended, limit: int) -> Report:
     """The child's report; of one that ended without, a failure in the stage that it was in.
 
     Raises:
-        NoRun: it didn't get as far as the first stage.
+        NoRun: it didn't get as far as the first stage, or was still waiting for its turn when patience ended.
     """
     last = ended.lines[-1] if ended.lines else {}
     if "report" in last:
         return Report.model_validate(last["report"])
     if "no_run" in last:
         raise NoRun(last["no_run"])
-    late = ended.how == "timeout"
-    said = [line.strip() for line in ended.tail.splitlines() if line.strip()] or ["it said nothing"]
-    message = f"took longer than {limit:.0f} s" if late else f"the process ended ({ended.how or 'without a report'}): {said[-1]}"
     stage = next((line["stage"] for line in reversed(ended.lines) if "stage" in line), None)
+    if ended.how == "timeout":
+        raise NoRun(f"no answer within {PATIENCE * limit} s: try again on a quieter machine")
+    late = ended.how == "SIGXCPU"
+    said = [line.strip() for line in ended.tail.splitlines() if line.strip()] or ["it said nothing"]
+    message = f"took more than {limit} s of CPU" if late else f"the process ended ({ended.how or 'without a report'}): {said[-1]}"
     if stage is None:
         raise NoRun(f"before the first stage {message}")
     report = _new_report(plan)

@@ -20,7 +20,7 @@ from exporters.ablation_run import NoRun, Plan, Runner
 from exporters.backends import STAGES
 from exporters.code_index import CodeIndex, Workaround, code_index
 from exporters.errors import UsageError
-from exporters.isolation import Ended
+from exporters.isolation import Ended, run_forked
 from exporters.ledger import Record, Reference
 from exporters.report import Deeds, ErrorReport, Outcome, Parity, Report, StageReport
 from exporters.source import resolve
@@ -231,10 +231,10 @@ def plan() -> Plan:
     return Plan(resolve(MODEL), MODEL, "onnx", "lowered_onnx", None, {"dynamic": True}, ("", ""))
 
 
-@pytest.mark.parametrize(("how", "says"), [("timeout", "longer than 5 s"), ("SIGKILL", r"\(SIGKILL\): MemoryError")])
+@pytest.mark.parametrize(("how", "says"), [("SIGXCPU", "more than 5 s of CPU"), ("SIGKILL", r"\(SIGKILL\): MemoryError")])
 def test_a_child_that_ends_without_a_report_failed_in_its_stage(how: str, says: str) -> None:
     made = {"made": report().stages[0].model_dump()}
-    found = ablation_run._report_of(plan(), ended({"stage": "lowered_onnx"}, made, {"stage": "ir_fixed_model"}, how=how), 5.0)
+    found = ablation_run._report_of(plan(), ended({"stage": "lowered_onnx"}, made, {"stage": "ir_fixed_model"}, how=how), 5)
     assert (found.outcome, [stage.stage for stage in found.stages]) == ("failed", ["lowered_onnx"])
     assert found.error is not None
     assert found.error.stage == "ir_fixed_model"
@@ -243,9 +243,28 @@ def test_a_child_that_ends_without_a_report_failed_in_its_stage(how: str, says: 
 
 def test_a_child_that_never_began_says_nothing_of_the_workaround() -> None:
     with pytest.raises(NoRun, match="before the first stage"):
-        ablation_run._report_of(plan(), ended(how="SIGKILL"), 5.0)
+        ablation_run._report_of(plan(), ended(how="SIGKILL"), 5)
     with pytest.raises(NoRun, match="its sample has changed"):
-        ablation_run._report_of(plan(), ended({"no_run": "its sample has changed"}), 5.0)
+        ablation_run._report_of(plan(), ended({"no_run": "its sample has changed"}), 5)
+
+
+def test_a_busy_machine_is_no_verdict() -> None:
+    with pytest.raises(NoRun, match="quieter machine"):
+        ablation_run._report_of(plan(), ended({"stage": "lowered_onnx"}, how="timeout"), 5)
+
+
+def test_a_run_is_limited_in_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(*arguments: Any) -> Any:
+        arguments[-1]({"stage": "lowered_onnx"})
+        while True:
+            pass
+
+    monkeypatch.setattr(ablation_run, "_Chain", spin)
+    last = run_forked(lambda say: ablation_run._work(plan(), tmp_path, tmp_path, 1, say), seconds=60, memory=4 << 30)
+    assert last.how == "SIGXCPU"
+    late = ablation_run._report_of(plan(), last, 1)
+    assert late.error is not None
+    assert late.error.message == "took more than 1 s of CPU"
 
 
 @pytest.fixture

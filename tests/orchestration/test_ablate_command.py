@@ -171,7 +171,7 @@ import signal, subprocess, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from exporters import ablation_run
 
-def work(plan, weights, folder, say):
+def work(plan, weights, folder, cpu_seconds, say):
     # as a verification does: in a session of its own
     subprocess.run([sys.executable, "-c", "import time; time.sleep(600)", str(folder)], start_new_session=True)
 
