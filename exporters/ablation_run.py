@@ -76,6 +76,7 @@ class Runner:
         home: zooport's, with the weights and the results of earlier runs.
         cpu_seconds, memory: limits of each run.
         on_run: told of each run before it begins.
+        runs: False takes what was measured before, and nothing else.
     """
 
     def __init__(
@@ -87,11 +88,13 @@ class Runner:
         cpu_seconds: int = CPU_SECONDS,
         memory: int = MEMORY,
         on_run: Callable[[str], None] = lambda what: None,
+        runs: bool = True,
     ) -> None:
         self._home, self._store, self._index = home, store, index
         self._cpu_seconds, self._memory, self._on_run = cpu_seconds, memory, on_run
         self._file = home / "ablation.jsonl"
         self._known = _read(self._file)
+        self._runs = runs
         self._warm: set[str] = set()
         self._fresh: set[tuple[str, str]] | None = None
 
@@ -133,6 +136,8 @@ class Runner:
     def _run(self, partition: Partition, stage: str, left_out: tuple[str, ...], identity: list[Any], known: Mapping[str, Report]) -> Report:
         key = self._key(partition, stage, left_out, identity)
         if key not in self._known:
+            if not self._runs:
+                raise NoRun("not measured yet")
             what = f"without {left_out[0]}" if left_out else "with everything"
             self._on_run(f"{partition.model} to {partition.backend} from {stage}, {what}")
             plan = self._plan(partition, stage, left_out, known)

@@ -23,12 +23,13 @@ INTERRUPTED = 130
 _STYLES = {"needed": "bold", "harmful": "bold red", "obsolete": "bold yellow", "harmless": "yellow", "unclear": "red", "untouched": "dim"}
 
 
-def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], docs: Path | None, as_json: bool) -> int:
+def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], runs: bool, docs: Path | None, as_json: bool) -> int:
     """Give a verdict on workarounds; 0 if there is one on each that any export has, 1 if not.
 
     Args:
         names: of workarounds; none with `everything`, which means all that are registered.
         models: only these of the exports in the store; none means all.
+        runs: False tells of what was measured before, and runs nothing.
         docs: file to write the results to as a document.
         as_json: verdicts as one line of JSON each on standard output; progress is on standard error in either case.
 
@@ -46,7 +47,7 @@ def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], doc
     for line in passed_over:
         Console(stderr=True, highlight=False).print(f"[dim]passed over:[/] {escape(line)}")
     with reserved_stdout() as stdout:
-        command = _Command(index, store, exports, models, None if as_json else console_on(stdout))
+        command = _Command(index, store, exports, models, None if as_json else console_on(stdout), runs=runs)
         interrupted = command.run(chosen)
         if as_json:
             for ablation in command.ablations:
@@ -86,12 +87,20 @@ class _Command:
     """
 
     def __init__(
-        self, index: CodeIndex, store: Store, exports: Sequence[Partition], models: Sequence[str], console: Console | None
+        self,
+        index: CodeIndex,
+        store: Store,
+        exports: Sequence[Partition],
+        models: Sequence[str],
+        console: Console | None,
+        *,
+        runs: bool,
     ) -> None:
         self.ablations: list[Ablation] = []
         self._index, self._store, self._exports, self._models, self._console = index, store, exports, models, console
         self._progress = Console(stderr=True, highlight=False, soft_wrap=True)
         self._began = time.monotonic()
+        self._runs = runs
 
     def run(self, chosen: Sequence[Workaround]) -> bool:
         """Whether it was interrupted."""
@@ -114,7 +123,7 @@ class _Command:
     def _runner(self) -> "Runner":
         from exporters.ablation_run import Runner
 
-        return Runner(home(), self._store, self._index, on_run=self._tell)
+        return Runner(home(), self._store, self._index, on_run=self._tell, runs=self._runs)
 
     def _tell(self, what: str) -> None:
         self._progress.print(f"[dim]  {time.monotonic() - self._began:5.0f} s  {escape(what)}[/]")

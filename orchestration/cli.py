@@ -152,6 +152,7 @@ def ablate(
     workarounds: Annotated[list[str] | None, typer.Argument(metavar="[WORKAROUND...]", help="onnx:_aten_sort_stable, ...")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every workaround that is registered.")] = False,
     models: Annotated[list[str] | None, typer.Option(help="Only these exports; several by repeating it or with commas.")] = None,
+    runs: Annotated[bool, typer.Option("--run/--no-run", help="With --no-run: only what was measured before.")] = True,
     docs: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
@@ -159,7 +160,7 @@ def ablate(
     from orchestration import ablate_command
 
     chosen = [name.strip() for names in models or [] for name in names.split(",")]
-    raise typer.Exit(ablate_command.ablate(workarounds or [], everything=everything, models=chosen, docs=docs, as_json=as_json))
+    raise typer.Exit(ablate_command.ablate(workarounds or [], everything=everything, models=chosen, runs=runs, docs=docs, as_json=as_json))
 
 
 @app.command()

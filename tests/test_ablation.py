@@ -297,6 +297,14 @@ def test_a_clear_difference_in_time_is_not(runner: Callable[[list[float]], list[
     assert runner([]) == ["needed"]  # what was measured before is kept
 
 
+def test_without_runs_there_is_what_was_measured_before(tmp_path: Path, index: CodeIndex) -> None:
+    store = Store(tmp_path / "store")
+    write_reference(store, "traced_program", called="onnx:_fix", dynamic=True)
+    ((partition,), _) = partitions(store)
+    result = Runner(tmp_path, store, index, runs=False).compare(workaround(), partition)
+    assert (result.verdict, result.why) == ("unclear", "not measured yet")
+
+
 def test_what_is_stored_and_fresh_is_not_made_again(runner: Callable[[list[float]], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "report_from", lambda self, stage: report(cpu=9.0))
     monkeypatch.setattr(ablation_run, "exists_for_time", lambda workaround: False)

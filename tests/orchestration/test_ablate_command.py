@@ -32,14 +32,16 @@ class FakeRunner:
     verdicts: dict[str, Verdict | type[BaseException]] = {}
     compared: list[tuple[str, str]] = []
 
-    def __init__(self, home: Path, store: Store, index: Any, *, on_run: Callable[[str], None]) -> None:
-        self._on_run = on_run
+    def __init__(self, home: Path, store: Store, index: Any, *, on_run: Callable[[str], None], runs: bool) -> None:
+        self._on_run, self.runs = on_run, runs
 
     def compare(self, workaround: Workaround, partition: Partition) -> PartitionResult:
         self.compared.append((workaround.name, partition.model))
         self._on_run(f"{partition.model}, without {workaround.name}")
         print("a library prints this")
         verdict = self.verdicts.get(partition.model, "harmless")
+        if not self.runs:
+            verdict = "unclear"
         if not isinstance(verdict, str):
             raise verdict
         nodes = Difference(what="ir_fixed_model: nodes", with_it=100, without_it=90)
@@ -112,6 +114,10 @@ def test_of_some_models_only_nothing_is_called_obsolete(fake: type[FakeRunner]) 
     result = ablate(NAME, "--models", "ViTModel", "--json")
     assert json.loads(result.stdout)["verdict"] == "harmless"
     assert fake.compared == [(NAME, "ViTModel")]
+
+
+def test_nothing_is_run_that_was_not_asked_for() -> None:
+    assert json.loads(ablate(NAME, "--no-run", "--json").stdout)["verdict"] == "unclear"
 
 
 def test_all_is_every_registered_one_and_a_document(tmp_path: Path) -> None:
