@@ -28,6 +28,7 @@ from exporters import (
     executorch_passes,
     executorch_scan,
     executorch_stage,
+    program_leaves,
 )
 from exporters.configs import ExecutorchConfig
 from exporters.errors import ExportError, MissingBackend, UnknownBackend
@@ -527,7 +528,7 @@ def _fix_constant_leaves(program: ExportedProgram) -> ExportedProgram | None:
     Upstream: not filed.
     Seen in: LlavaForConditionalGeneration
     """
-    return executorch_decompose.without_constant_leaves(program)
+    return program_leaves.without_constant_leaves(program)
 
 
 @register_fx_program_fix(FAMILY)
@@ -538,7 +539,7 @@ def _fix_mutated_inputs(program: ExportedProgram) -> ExportedProgram | None:
     Upstream: not filed.
     Seen in: MambaForCausalLM, one step with its state
     """
-    return executorch_decompose.without_input_mutations(program)
+    return program_leaves.without_input_mutations(program)
 
 
 # ── Stage 5: FX node fixes ────────────────────────────────────────────────────

@@ -20,9 +20,10 @@ import torch
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.tensor_typing import TFloat, TInt, TTensor
 from torch import nn
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exporters import known_issues, onnx_pieces
+from exporters import known_issues, onnx_pieces, program_leaves
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import ExportError
 from exporters.exported_onnx import ExportedOnnx
@@ -38,6 +39,7 @@ from exporters.utils import (
     apply_fx_program_fixes,
     apply_patches,
     register_fx_node_fix,
+    register_fx_program_fix,
     selected,
     target_name,
 )
@@ -141,6 +143,17 @@ def _native_opset(config: OnnxConfig) -> int:
 
 
 # ── Stage 3: FX node fixes ────────────────────────────────────────────────────
+
+
+@register_fx_program_fix("onnx")
+def _fix_number_outputs(program: ExportedProgram) -> ExportedProgram | None:
+    """Take outputs that the trace made numbers (a counter in a cache) out of the program; the signature knows them.
+
+    Why: the translation of the outputs asks each for its name: `'int' object has no attribute 'name'`. `None` it knows.
+    Upstream: not filed.
+    Seen in: DeepseekV4ForCausalLM
+    """
+    return program_leaves.without_number_outputs(program)
 
 
 @register_fx_node_fix(

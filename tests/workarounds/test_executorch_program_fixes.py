@@ -8,7 +8,7 @@ from executorch_helpers import export_executorch, some
 from torch import nn
 from workaround_helpers import assert_matches, fired, leave_out
 
-from exporters.executorch_decompose import without_constant_leaves, without_input_mutations
+from exporters.program_leaves import without_constant_leaves, without_input_mutations
 
 CONSTANTS, MUTATIONS = "executorch:_fix_constant_leaves", "executorch:_fix_mutated_inputs"
 
