@@ -20,6 +20,7 @@ from the stage on in which it first did something, and both results compared (`e
 
 - **needed**: without it an export fails, its numbers go wrong, or it costs more.
 - **obsolete**: no export gets worse without it. What it was seen in and wasn't among them is named: its canary test speaks for that.
+- **harmless**: as obsolete, but not every export that it touches could be looked at.
 - **harmful**: an export is better without it.
 - **untouched**: it did nothing in any of these exports.
 - **unclear**: what it touches fails either way, or a run couldn't be made.
@@ -104,10 +105,16 @@ def _details(workaround: Workaround, ablation: Ablation) -> Iterator[str]:
         yield "No export in the store has it."
         return
     needed = [result for result in ablation.partitions if result.verdict == "needed"]
-    for result in (*needed[:1], *spared):
-        yield f"- {result.model}, {result.backend}: {result.verdict}: {_one_line(result.why)}{_differences(result)}"
-    if len(needed) > 1:
-        yield f"- needed as well: {', '.join(f'{result.model} ({result.backend})' for result in needed[1:])}"
+    yield from _grouped((*needed, *spared))
+
+
+def _grouped(results: Sequence[PartitionResult]) -> Iterator[str]:
+    """A line for all of whom the same is said."""
+    groups: dict[str, list[str]] = {}
+    for result in results:
+        said = f"{result.verdict}: {_one_line(result.why)}{_differences(result)}"
+        groups.setdefault(said, []).append(f"{result.model} ({result.backend})")
+    yield from (f"- {', '.join(names)}: {said}" for said, names in groups.items())
 
 
 def _differences(result: PartitionResult) -> str:

@@ -340,7 +340,7 @@ def test_the_document_has_a_row_a_workaround_and_what_differs(index: CodeIndex) 
     rows = {line.split(" | ")[0].strip("| `"): line for line in lines if line.startswith("| `")}
     assert list(rows) == [each.name.partition(":")[2] for each in chosen]
     assert [row.rpartition(" | ")[2] for row in rows.values()] == ["needed |", "**obsolete** |", "**untouched** |"]
-    assert f"- {MODEL}, onnx: harmless: verified without it too (ir_fixed_model: nodes 100 -> 90)" in lines
+    assert f"- {MODEL} (onnx): harmless: verified without it too (ir_fixed_model: nodes 100 -> 90)" in lines
 
 
 # ── A real export ─────────────────────────────────────────────────────────────
