@@ -20,6 +20,7 @@ from exporters.errors import CheckpointError
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
 from exporters.zoo.inputs import Leaf
 from exporters.zoo.overrides import override
+from exporters.zoo.processors import MEDIA, media_inputs
 from exporters.zoo.sample import Sample
 from exporters.zoo.tasks import TASKS
 from exporters.zoo.texts import text_inputs
@@ -62,6 +63,8 @@ def load(path: str | Path, *, task: str = "") -> Sample:
         tokenized = text_inputs(info.path, vocabulary, parameters, longest)
         if tokenized is not None:
             given, source = tokenized
+    elif main_input in MEDIA and "input_ids" not in parameters:
+        given, source = media_inputs(info.path, main_input, parameters)
     sample = make_sample(model, "", main_input, override(config.model_type, type(model).__name__), seed=_SEED, given=given)
     sample.source = source
     return sample
