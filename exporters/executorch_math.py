@@ -1,7 +1,5 @@
 """Functions that ExecuTorch has no kernel for, spelled with those that it has."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 
@@ -30,30 +28,3 @@ def conv3d(
         total = part if total is None else total + part
     assert total is not None
     return total.unflatten(0, (batch, steps)).transpose(1, 2)
-
-
-def log_gamma(x: torch.Tensor) -> torch.Tensor:
-    """The logarithm of the gamma function's magnitude, by Stirling's series: within 1e-5 of torch's in float32.
-
-    Half precision is computed in float32; integers give torch's default type, as `torch.lgamma` does.
-    """
-    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    x = x.to(torch.promote_types(dtype, torch.float32))
-    # below one half by reflection
-    left = x < 0.5
-    z = torch.where(left, 1 - x, x)
-    # the series wants large arguments: small ones go seven steps up, and the logarithm of their product is taken off
-    near = z < 7
-    steps = torch.where(near, z, 1.0)
-    product = steps
-    for step in range(1, 7):
-        product = product * torch.where(near, steps + step, 1.0)
-    w = torch.where(near, z + 7, z)
-    inverse = 1 / w
-    square = inverse * inverse
-    tail = inverse * (1 / 12 - square * (1 / 360 - square / 1260))
-    value = (w - 0.5) * (torch.log(w) - 1) + (0.5 * math.log(2 * math.pi) - 0.5) + tail - torch.log(product)
-    # the sine of the distance to the next integer: exactly 0 at the poles
-    sine = torch.sin(math.pi * (x - torch.round(x)).abs())
-    value = torch.where(left, math.log(math.pi) - torch.log(sine) - value, value)
-    return torch.where(torch.isinf(x), math.inf, value).to(dtype)

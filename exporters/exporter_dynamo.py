@@ -32,6 +32,7 @@ from exporters.models import (  # noqa: F401
     canine,
     csm,
     experts,
+    gamma,
     gemma4,
     llava,
     longformer,

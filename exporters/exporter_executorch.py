@@ -307,18 +307,6 @@ def _patch_conj(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     return lambda input: torch.conj_physical(input) if input.is_complex() else original(input)
 
 
-@register_patch(FAMILY, "torch.lgamma", "torch.Tensor.lgamma")
-def _patch_lgamma(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Spell the logarithm of the gamma function with arithmetic and logarithms.
-
-    Why: there is no kernel for `lgamma`.
-    Cost: an error of up to 1e-5 in float32, and some forty operations.
-    Upstream: not filed.
-    Seen in: AutoformerForPrediction
-    """
-    return lambda input: executorch_math.log_gamma(input)
-
-
 @register_patch(f"{FAMILY}.xnnpack", "torch.conv3d", "torch.nn.functional.conv3d")
 @register_patch(f"{FAMILY}.portable", "torch.conv3d", "torch.nn.functional.conv3d")
 def _patch_conv3d(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
