@@ -17,7 +17,7 @@ ui: .venv/ready ## the asset graph, with what the demo made
 	DAGSTER_HOME="$$($(BIN)/python -m orchestration.instance)" $(BIN)/dagster dev -w workspace.yaml -p $(PORT)
 
 test: .venv/ready
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -393,6 +393,7 @@ def contents(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_useless_wrong_and_needed_ones_are_told_apart_and_the_store_stays_as_it_was(tmp_path: Path) -> None:
     package, home = tmp_path / "package", tmp_path / "home"
     for name in ("exporters", "orchestration"):

@@ -61,10 +61,11 @@ def listed(home: Path, *options: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "wanted",
     [
-        [("ViTForImageClassification", "onnx"), ("MixtralForCausalLM", "onnx")],
+        [("ViTForImageClassification", "onnx")],
+        pytest.param([("MixtralForCausalLM", "onnx")], marks=pytest.mark.slow),
         pytest.param([("MixtralForCausalLM", "executorch.xnnpack"), ("MambaForCausalLM", "executorch.xnnpack")], marks=pytest.mark.slow),
     ],
-    ids=["onnx", "executorch"],
+    ids=["onnx", "onnx, experts", "executorch"],
 )
 def test_the_list_agrees_with_a_count_from_outside(tmp_path: Path, wanted: list[tuple[str, str]]) -> None:
     counts = counted_from_outside(tmp_path, wanted)

@@ -77,7 +77,8 @@ def assert_first(report: DriftReport, stage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "model"), [("dynamo", VIT), ("onnx", LLAMA), ("executorch.xnnpack", LLAMA), ("executorch.portable", VIT)]
+    ("backend", "model"),
+    [("dynamo", VIT), ("onnx", LLAMA), pytest.param("executorch.xnnpack", LLAMA, marks=pytest.mark.slow), ("executorch.portable", VIT)],
 )
 def test_a_right_export_stays_within_the_bound(tmp_path: Path, backend: str, model: str) -> None:
     report = drift(tmp_path, backend, model=model)
@@ -93,7 +94,9 @@ def test_a_right_export_stays_within_the_bound(tmp_path: Path, backend: str, mod
 # ── Traced program ────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("backend", ["dynamo", "onnx", "executorch.portable"])
+@pytest.mark.parametrize(
+    "backend", ["dynamo", pytest.param("onnx", marks=pytest.mark.slow), pytest.param("executorch.portable", marks=pytest.mark.slow)]
+)
 def test_an_error_while_tracing(home: Home, backend: str) -> None:
     folder = home(backend)
     calls, inside = itertools.count(), [False]
@@ -133,7 +136,7 @@ def becomes_relu(graph_module: GraphModule, node: Node) -> bool:
     return True
 
 
-@pytest.mark.parametrize("backend", ["onnx", "executorch.portable"])
+@pytest.mark.parametrize("backend", ["onnx", pytest.param("executorch.portable", marks=pytest.mark.slow)])
 def test_an_error_of_a_node_fix(home: Home, backend: str) -> None:
     folder = home(backend)
     register_fx_node_fix(backend.partition(".")[0], operators=["aten.gelu.default"])(becomes_relu)
@@ -146,6 +149,7 @@ def test_an_error_of_a_node_fix(home: Home, backend: str) -> None:
     assert (report.node.counterpart.name, report.node.counterpart.operator) == ("gelu_1", "aten.gelu.default")
 
 
+@pytest.mark.slow
 def test_an_error_of_a_decomposition(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home("dynamo")
     original = DynamoExporter.decompose
@@ -213,6 +217,7 @@ def test_an_error_of_an_ir_fix(home: Home) -> None:
     assert (report.node.counterpart.name, report.node.counterpart.operator) == (report.node.name, "Softmax")
 
 
+@pytest.mark.slow
 def test_an_error_in_an_inserted_node(home: Home) -> None:
     folder = home("onnx")
 
@@ -255,7 +260,7 @@ def session_that_errs(level: Any) -> Callable[..., Any]:
     return opened
 
 
-@pytest.mark.parametrize("level", ["BASIC", "EXTENDED"])
+@pytest.mark.parametrize("level", ["BASIC", pytest.param("EXTENDED", marks=pytest.mark.slow)])
 def test_an_error_of_the_runtime_s_optimizer(home: Home, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     folder = home("onnx")
     lowest = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
@@ -270,6 +275,7 @@ def test_an_error_of_the_runtime_s_optimizer(home: Home, monkeypatch: pytest.Mon
 # ── Edge program ──────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["executorch.xnnpack", "executorch.portable"])
 def test_an_error_on_the_way_to_edge(home: Home, backend: str) -> None:
     folder = home(backend)
@@ -299,6 +305,7 @@ def test_an_error_on_the_way_to_edge(home: Home, backend: str) -> None:
 # ── .pte ──────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_an_error_inside_a_delegate(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     from executorch.backends.xnnpack.operators.node_visitor import _node_visitor_dict
     from executorch.backends.xnnpack.serialization.xnnpack_graph_schema import XNNSigmoid
@@ -321,6 +328,7 @@ def test_an_error_inside_a_delegate(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert report.node.fineness.startswith("one node")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_emitted_program(home: Home) -> None:
     folder = home("executorch.portable")
 

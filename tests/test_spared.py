@@ -165,6 +165,7 @@ def test_a_patch_makes_the_trace_of_the_models_that_called_it_and_the_same_trace
     assert made[VISION]["traced_program"][1] == filled[1][VISION]["traced_program"][1]
 
 
+@pytest.mark.slow
 def test_a_patch_that_traces_something_else_makes_everything_after_it(edited: Callable[..., Path], home: Path) -> None:
     made, _ = export(edited("models/pooling.py", "return original(*args, **kwargs)", "return original(*args, **kwargs) * 2"), home)
     assert executed(made) == {VISION: list(STAGES_OF), TEXT: []}
