@@ -186,7 +186,11 @@ def _patch_interpolation(original: Callable[..., Any]) -> Callable[..., Any]:
     return patch
 
 
-@register_patch("dynamo", *(f"transformers.models.{kind}.modeling_{kind}.get_vision_nearest_position_ids" for kind in _NEAREST))
+@register_patch(
+    "dynamo",
+    "transformers.vision_utils.get_vision_nearest_position_ids",
+    *(f"transformers.models.{kind}.modeling_{kind}.get_vision_nearest_position_ids" for kind in _NEAREST),
+)
 def _patch_nearest_positions(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Find the nearest place in the table of positions for the patches of all images at once.
 
