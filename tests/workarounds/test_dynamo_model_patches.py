@@ -40,6 +40,9 @@ MODELS = {
     "_patch_rows_of_data": "VideoMAEForPreTraining",
 }
 
+# their exports take half a minute and more
+LONG = {"Gemma4ForConditionalGeneration", "InformerForPrediction", "MuseGlimmerForConditionalGeneration", "GlmOcrVisionModel"}
+
 
 def random(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(5))
@@ -62,7 +65,9 @@ def export(sample: Sample) -> Exported:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("model", sorted(set(MODELS.values())))
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=pytest.mark.slow if model in LONG else ()) for model in sorted(set(MODELS.values()))]
+)
 def test_effect(model: str) -> None:
     sample = build(model)
     exported = export(sample)
