@@ -187,11 +187,11 @@ class _Chain:
             weights = identity.weights or self._source.weights_digest
             self._sample = SampleReference(identity.digest, weights, parts, identity.files, selects)
             self._store.write_ref("samples", self._source.name, content=asdict(self._sample))
+            self._maker.weights_digest = weights
         return self._sample
 
     def _make(self, stage: str, parts: dict[str, Any], wall: float, cpu: float) -> str:
         maker = self._get_maker()
-        maker.weights_digest = self._identified().weights
         folder = self._store.scratch()
         try:
             made = maker.make(stage, self._upstream, folder)
@@ -250,6 +250,8 @@ class _Chain:
             _quieten_loggers()  # torch sets their levels when it is imported
             options = self._request.model_dump(include={"dynamic", "opset", "optimize", "max_sizes"})
             self._maker = StageMaker(self._source, self._request.backend, options, self._home / "weights")
+            if self._sample is not None:
+                self._maker.weights_digest = self._sample.weights
         return self._maker
 
     # ── After the last stage ──────────────────────────────────────────────────
@@ -296,7 +298,6 @@ class _Chain:
         from exporters.verification import verify
 
         maker = self._get_maker()
-        maker.weights_digest = self._identified().weights
         from exporters.stages import running
 
         with running("verification", self._request.backend, self._source.name):
