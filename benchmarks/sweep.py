@@ -10,8 +10,6 @@ store has is not made again, and counts with what it cost when it was made. Outc
 
 import argparse
 import functools
-import gc
-import importlib
 import json
 import os
 import resource
@@ -56,13 +54,16 @@ def _representative(entries: list[Any]) -> Any:
 
 def run(names: list[str], backends: list[str], home: Path) -> None:
     """Export what has no result yet, forking from one warm process."""
+    from exporters.backends import family_of
     from exporters.isolation import run_forked
+    from exporters.warm import warm_up
 
     results = home / "sweep.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
     done = {(row["model"], row["backend"]) for row in _read(results)}
     todo = [(name, backend) for backend in backends for name in names if (name, backend) not in done]
-    _warm_up(backends)
+    for backend in backends:
+        warm_up(family_of(backend))
     with results.open("a") as stream:
         for index, (name, backend) in enumerate(todo, 1):
             ended = run_forked(_work(name, backend, home), seconds=4 * SECONDS[backend], memory=MEMORY)
@@ -73,25 +74,6 @@ def run(names: list[str], backends: list[str], home: Path) -> None:
                 f"{index:3}/{len(todo)} {backend:20} {name:44} {row['outcome']:9} {row['cpu_seconds']:6.1f} s  {row['cause'][:90]}",
                 flush=True,
             )
-
-
-def _warm_up(backends: list[str]) -> None:
-    for module in ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build"):
-        importlib.import_module(module)
-    if "onnx" in backends:
-        from exporters import onnx_pieces
-
-        importlib.import_module("exporters.exporter_onnx")
-        onnx_pieces._torchlib(18)
-    if any(backend.startswith("executorch") for backend in backends):
-        importlib.import_module("exporters.exporter_executorch")
-        for module in ("executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"):
-            importlib.import_module(module)
-    import torch
-
-    torch.set_num_threads(1)
-    gc.collect()
-    gc.freeze()
 
 
 def _work(name: str, backend: str, home: Path) -> Callable[[Callable[[Any], None]], None]:

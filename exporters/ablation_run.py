@@ -6,9 +6,7 @@ zooport's home by all that they depend on, so that what was interrupted goes on 
 
 import contextlib
 import gc
-import importlib
 import json
-import logging
 import os
 import resource
 import signal
@@ -30,6 +28,7 @@ from exporters.report import ErrorReport, Report, StageReport
 from exporters.source import PACKAGES, RUNTIMES, Source, versions
 from exporters.staleness import survey
 from exporters.store import Store, json_digest
+from exporters.warm import warm_up
 
 # of a run's report: raise it when what is measured changes
 FORMAT = 1
@@ -95,7 +94,6 @@ class Runner:
         self._file = home / "ablation.jsonl"
         self._known = _read(self._file)
         self._runs = runs
-        self._warm: set[str] = set()
         self._fresh: set[tuple[str, str]] | None = None
 
     def compare(self, workaround: Workaround, partition: Partition) -> PartitionResult:
@@ -141,7 +139,7 @@ class Runner:
             what = f"without {left_out[0]}" if left_out else "with everything"
             self._on_run(f"{partition.model} to {partition.backend} from {stage}, {what}")
             plan = self._plan(partition, stage, left_out, known)
-            self._warm_up(partition.family)
+            warm_up(partition.family)
             with tempfile.TemporaryDirectory(prefix="zooport-ablation-") as folder:
                 try:
                     ended = run_forked(
@@ -199,36 +197,6 @@ class Runner:
             raise StoreError(
                 f"can't write {self._file}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
             ) from error
-
-    def _warm_up(self, family: str) -> None:
-        """Import once what every child of this family needs."""
-        if family in self._warm:
-            return
-        self._warm.add(family)
-        logging.disable(logging.WARNING)  # notes about optional packages that aren't there
-        try:
-            _import_for(family)
-        finally:
-            logging.disable(logging.NOTSET)
-        import torch
-
-        torch.set_num_threads(1)  # a forked child can't use its parent's threads
-        gc.collect()
-        gc.freeze()
-
-
-def _import_for(family: str) -> None:
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    for module in ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build"):
-        importlib.import_module(module)
-    if family == "onnx":
-        from exporters import onnx_pieces
-
-        importlib.import_module("exporters.exporter_onnx")
-        onnx_pieces.registry_for(NATIVE_OPSET, {})
-    if family == "executorch":
-        for module in ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"):
-            importlib.import_module(module)
 
 
 def _stored(partition: Partition) -> dict[str, Report]:
@@ -291,10 +259,8 @@ class _Chain:
 
         plan = self._plan
         identity, _ = self._maker.identity()
-        values = identity.weights or plan.source.weights_digest
-        if (identity.digest, values) != plan.sample:
+        if (identity.digest, self._maker.weights_digest) != plan.sample:
             raise NoRun("its sample has changed since it was exported: export it again")
-        self._maker.weights_digest = values
         try:
             with leaving_out(plan.left_out):
                 artifact, digest = self._stages()
@@ -344,18 +310,15 @@ class _Chain:
         self._report.load_seconds, self._report.error = known.load_seconds, known.error
 
     def _verified(self, artifact: Path) -> Any:
-        from exporters import artifacts
-        from exporters.publish import MAIN_FILE
         from exporters.stages import running
         from exporters.verification import verify
 
-        plan, maker, family = self._plan, self._maker, family_of(self._plan.backend)
+        plan, maker = self._plan, self._maker
         self._say({"stage": "verification"})
         with running("verification", plan.backend, plan.source.name):
             return verify(
                 maker.sample,
-                artifacts.read_signature(artifact),
-                artifact if family == "dynamo" else artifact / MAIN_FILE[family],
+                artifact,
                 maker.weights,
                 backend=plan.backend,
                 dynamic=bool(plan.options["dynamic"]),

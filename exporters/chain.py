@@ -183,11 +183,10 @@ class _Chain:
                 if known is not None and known.still_holds(parts):
                     self._sample = known
         if self._sample is None:
-            identity, selects = self._get_maker().identity()
-            weights = identity.weights or self._source.weights_digest
-            self._sample = SampleReference(identity.digest, weights, parts, identity.files, selects)
+            maker = self._get_maker()
+            identity, selects = maker.identity()
+            self._sample = SampleReference(identity.digest, maker.weights_digest, parts, identity.files, selects)
             self._store.write_ref("samples", self._source.name, content=asdict(self._sample))
-            self._maker.weights_digest = weights
         return self._sample
 
     def _make(self, stage: str, parts: dict[str, Any], wall: float, cpu: float) -> str:
@@ -293,8 +292,6 @@ class _Chain:
                 self._say(row)
             return
         self._say(Started(stage="verification"))
-        from exporters import artifacts
-        from exporters.publish import MAIN_FILE
         from exporters.verification import verify
 
         maker = self._get_maker()
@@ -303,8 +300,7 @@ class _Chain:
         with running("verification", self._request.backend, self._source.name):
             result = verify(
                 maker.sample,
-                artifacts.read_signature(artifact),
-                artifact if self._family == "dynamo" else artifact / MAIN_FILE[self._family],
+                artifact,
                 maker.weights,
                 backend=self._request.backend,
                 dynamic=self._request.dynamic,

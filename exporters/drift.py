@@ -6,7 +6,6 @@ itself writes.
 """
 
 import gc
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from exporters.backends import STAGES, family_of
 from exporters.drift_nodes import Nowhere, locate
 from exporters.drift_programs import Eager, Program, Runnable, module_paths
 from exporters.drift_report import DriftReport, DriftStage
-from exporters.home import STORE_VARIABLE
+from exporters.home import store_of
 from exporters.report import ErrorReport
 from exporters.signature import Signature
 from exporters.stage_makers import StageMaker
@@ -59,7 +58,7 @@ def find(request: chain.Request, on_stage: Callable[[DriftStage], None] | None =
         report.error = ErrorReport(stage="", type="Skipped", message=made.reason)
     if report.error is not None:
         return report
-    store = Store(request.store or os.environ.get(STORE_VARIABLE) or Path(request.home) / "store")
+    store = Store(request.store or store_of(Path(request.home)))
     folders = {stage.stage: store.get(stage.digest) for stage in made.stages}
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zooport-drift-")))
@@ -106,7 +105,7 @@ class _Stages:
         origin = source.resolve(request.model)
         options = request.model_dump(include={"dynamic", "opset", "optimize", "max_sizes"})
         maker = StageMaker(origin, request.backend, options, Path(request.home) / "weights")
-        maker.weights_digest = maker.identity()[0].weights or origin.weights_digest
+        maker.identity()  # which names the copy of weights that have no file
         self._sample: Sample = maker.sample
         self._weights = maker.weights
         self._signature: Signature = artifacts.read_signature(folders["traced_program"])
@@ -161,17 +160,19 @@ class _Stages:
         from exporters import drift_onnx, onnx_binding
 
         bound = onnx_binding.bound_model(artifacts.load_onnx(self._folders["lowered_onnx"]), self._weights.bound())
-        return drift_onnx.OnnxGraph(bound, self._weights_folder(), self._modules)
+        return drift_onnx.OnnxGraph(bound, self._weights.folder(self._scratch), self._modules)
 
     def _ir_fixed_model(self) -> Runnable:
         from exporters import drift_onnx
 
-        return drift_onnx.OnnxGraph(artifacts.load_onnx(self._folders["ir_fixed_model"]).model_ir, self._weights_folder(), self._modules)
+        return drift_onnx.OnnxGraph(
+            artifacts.load_onnx(self._folders["ir_fixed_model"]).model_ir, self._weights.folder(self._scratch), self._modules
+        )
 
     def _runtime(self) -> Runnable:
         from exporters import drift_onnx, runtimes
 
-        graph, folder = self._folders["ir_fixed_model"] / artifacts.GRAPH, self._weights_folder()
+        graph, folder = self._folders["ir_fixed_model"] / artifacts.GRAPH, self._weights.folder(self._scratch)
         return drift_onnx.Shipped(
             graph,
             folder,
@@ -203,18 +204,6 @@ class _Stages:
     def _modules(self) -> dict[str, str]:
         """Which module a value of an ONNX graph comes from: it is called like the node of the program that it was lowered from."""
         return module_paths(artifacts.load_program(self._folders["decomposed_graph"]).program)
-
-    def _weights_folder(self) -> Path:
-        """One folder in which all weight files are found: their own, or one of links."""
-        folders = {file.parent for file in self._weights.files}
-        if len(folders) == 1:
-            return folders.pop()
-        links = self._scratch / "weights"
-        links.mkdir(exist_ok=True)
-        for file in self._weights.files:
-            if not (links / file.name).exists():
-                (links / file.name).hardlink_to(file)
-        return links
 
 
 def _relative(expected: Sequence[Any], given: Sequence[Any]) -> float | None:

@@ -116,9 +116,6 @@ def _facts(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, _plain({key: part for key, part in value.to_dict().items() if key not in _ORIGIN})
         else:
             yield name, _plain(value)
-    forward = vars(module).get("forward")
-    if forward is not None:  # one of its own, put there by whoever built the sample
-        yield "forward", f"{getattr(forward, '__module__', '')}.{getattr(forward, '__qualname__', '')}"
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """What each stage's result depends on beside workarounds, in parts that can be compared and told. Imports no torch."""
 
 import functools
-import hashlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from exporters.backends import family_of
 from exporters.code_index import CodeIndex
 from exporters.source import PACKAGES, RUNTIMES, Source, versions
-from exporters.store import json_digest
+from exporters.store import file_digest, json_digest
 from exporters.zoo import catalogue
 
 # of the layout of a stage's artifact: raise it when what a stage writes changes in a way that the code doesn't show
@@ -124,6 +123,6 @@ def file_digest_of(path: str) -> str:
             return ""
         file = Path(spec.origin).parent.parent / file
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return file_digest(file)
     except OSError:
         return ""

@@ -12,8 +12,6 @@ workarounds it is the *recipe*: the fingerprints of those that matter to this pa
 The full argument, and where it leans on the contract of workarounds, is docs/decisions/006-fingerprints.md.
 """
 
-import re
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,13 +21,12 @@ from exporters.backends import scopes_of
 from exporters.code_index import CodeIndex, Workaround
 from exporters.report import Deeds, StageReport
 from exporters.store import json_digest
+from exporters.utils import MODELING_MODULE, patch_identity
 
 Recipe = list[tuple[str, str]]
 
 # what a recipe calls the set of operators that have a translation of ours: which there are decides what is decomposed
 TRANSLATED = "onnx:_ONNX_TRANSLATION_TABLE"
-
-_MODELING_MODULE = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
 
 
 class Record(BaseModel):
@@ -93,7 +90,7 @@ def matters(workaround: Workaround, record: Record) -> bool:
     if workaround.kind == "patch":
         if record.patches is None:
             return False
-        if _identity(workaround) in record.patches:
+        if patch_identity(workaround.name, workaround.targets) in record.patches:
             return workaround.name in record.deeds.called
         return any(_can_occur(target, record.modules) for target in workaround.targets)
     operators = record.read.get(f"{workaround.kind} {workaround.scope}")
@@ -102,13 +99,9 @@ def matters(workaround: Workaround, record: Record) -> bool:
     return not workaround.targets or not set(workaround.targets).isdisjoint(operators)
 
 
-def _identity(workaround: Workaround) -> str:
-    return f"{workaround.name} {zlib.crc32(' '.join(workaround.targets).encode()):08x}"
-
-
 def _can_occur(target: str, modules: Iterable[str]) -> bool:
     """Whether something that was never replaced could be called: not if it lies in a modeling module that wasn't loaded."""
-    module = _MODELING_MODULE.match(target)
+    module = MODELING_MODULE.match(target)
     return module is None or module[0] in modules
 
 

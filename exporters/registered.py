@@ -4,34 +4,25 @@ import inspect
 import sys
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import get_args
 
 from exporters.code_index import PACKAGE, CodeIndex, Workaround
 from exporters.store import json_digest
-
-if TYPE_CHECKING:
-    from exporters.utils import Registration
+from exporters.utils import REGISTRY, Kind, Registration, selected
 
 
 def with_registered(index: CodeIndex) -> CodeIndex:
     """The index as this process would export: with registrations from outside the package, without what was taken out of the registry.
 
-    A process that hasn't imported the registries has registered nothing, and gets the index as it is.
+    What a module that isn't imported would register counts as registered.
     """
-    utils = sys.modules.get(f"{PACKAGE}.utils")
-    if utils is None:
-        return index
-    present = {
-        (each.kind, each.name)
-        for kind in ("patch", "fx_node_fix", "fx_program_fix", "translation", "ir_fix")
-        for each in utils.selected(kind)
-    }
+    present = {(each.kind, each.name) for kind in get_args(Kind) for each in selected(kind)}
     kept = [each for each in index.workarounds if _module(each) not in sys.modules or (each.kind, each.name) in present]
-    own = [_workaround(each) for each in utils.REGISTRY.select() if not _is_ours(each) and (each.kind, each.name) in present]
+    own = [_workaround(each) for each in REGISTRY.select() if not _is_ours(each) and (each.kind, each.name) in present]
     return index if len(kept) == len(index.workarounds) and not own else replace(index, workarounds=(*kept, *own))
 
 
-def _is_ours(registration: "Registration") -> bool:
+def _is_ours(registration: Registration) -> bool:
     return registration.function.__module__.partition(".")[0] == PACKAGE
 
 
@@ -39,7 +30,7 @@ def _module(workaround: Workaround) -> str:
     return workaround.file.removesuffix(".py").replace("/", ".")
 
 
-def _workaround(registration: "Registration") -> Workaround:
+def _workaround(registration: Registration) -> Workaround:
     function = inspect.unwrap(registration.function)
     code = function.__code__
     targets = tuple(registration.targets)

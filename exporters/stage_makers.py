@@ -73,7 +73,9 @@ class StageMaker:
             ExportError: the sample can't be built.
         """
         with running("traced_program", self._backend, self._source.name.partition("@")[0]):
-            return identify(self.sample, values=self._source.checkpoint is None), self.sample.select is not None
+            identity = identify(self.sample, values=self._source.checkpoint is None)
+        self.weights_digest = identity.weights or self._source.weights_digest
+        return identity, self.sample.select is not None
 
     @property
     def sample(self) -> "Sample":

@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils import _pytree as pytree
 
-from exporters import parity
+from exporters import artifacts, parity
 from exporters.backends import family_of
 from exporters.errors import SignatureMismatch
+from exporters.publish import MAIN_FILE
 from exporters.report import ErrorReport, Outcome, Parity
 from exporters.signature import Signature
 from exporters.weight_set import WeightSet
@@ -44,8 +45,7 @@ class Verification:
 
 def verify(
     sample: Sample,
-    signature: Signature,
-    artifact: Path,
+    made: Path,
     weights: WeightSet,
     *,
     backend: str,
@@ -55,8 +55,11 @@ def verify(
     """Run an artifact at the sample inputs and, if it is dynamic, at all others, and compare each with eager.
 
     Args:
-        artifact: what the runtime loads: `model.onnx`, `model.pte`, or the folder of a traced program.
+        made: the folder of the last stage's artifact; of the `dynamo` family the runtime loads it as it is, of others its main file.
     """
+    family = family_of(backend)
+    signature = artifacts.read_signature(made)
+    artifact = made if family == "dynamo" else made / MAIN_FILE[family]
     result = Verification()
     sets = {SAMPLE_SET: sample.inputs, **(sample.others if dynamic else {})}
     with tempfile.TemporaryDirectory(prefix="zooport-verify-") as name:
@@ -70,7 +73,7 @@ def verify(
                 continue
             save_file({str(i): leaf.detach().clone().contiguous() for i, leaf in enumerate(leaves)}, folder / f"{label}.in.safetensors")
         runnable = [label for label in sets if label not in refused]
-        ran = _run(folder, runnable, artifact, weights, family_of(backend), result) if runnable else set()
+        ran = _run(folder, runnable, artifact, weights, family, result) if runnable else set()
         for label, inputs in sets.items():
             row = _parity_of(label, inputs, sample, signature, folder, refused.get(label), label in ran, result)
             result.parity.append(row)
@@ -96,7 +99,7 @@ def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, fa
     """Run the job in a child; the labels of the input sets that ran. Sets `outcome`, `load_seconds` and `error`."""
     job: dict[str, Any] = {"family": family, "artifact": str(artifact), "sets": labels, "weights": weights.to_json()}
     if family == "onnx" and weights.files:
-        job["weights_folder"] = str(_folder_of(weights, folder))
+        job["weights_folder"] = str(weights.folder(folder))
     (folder / "job.json").write_text(json.dumps(job))
     child = subprocess.Popen(
         [sys.executable, "-m", "exporters.runtimes", str(folder)],
@@ -130,18 +133,6 @@ def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, fa
             next="run the artifact by itself to see more",
         )
     return ran
-
-
-def _folder_of(weights: WeightSet, scratch: Path) -> Path:
-    """One folder in which all weight files are found: their own, or one of links."""
-    parents = {file.parent for file in weights.files}
-    if len(parents) == 1:
-        return parents.pop()
-    links = scratch / "weights"
-    links.mkdir()
-    for file in weights.files:
-        (links / file.name).hardlink_to(file)
-    return links
 
 
 def _parity_of(

@@ -50,6 +50,18 @@ class WeightSet:
                 tensors.update({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118 (not a mapping)
         return {name: tensors[stored] for name, stored in self.aliases.items()}
 
+    def folder(self, scratch: Path) -> Path:
+        """One folder in which all files are found: their own, or one of links in `scratch`."""
+        parents = {file.parent for file in self.files}
+        if len(parents) == 1:
+            return parents.pop()
+        links = scratch / "weights"
+        links.mkdir(exist_ok=True)
+        for file in self.files:
+            if not (links / file.name).exists():
+                (links / file.name).hardlink_to(file)
+        return links
+
     def to_json(self) -> dict[str, Any]:
         return {"files": [str(file) for file in self.files], "aliases": self.aliases}
 

@@ -277,7 +277,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: CodeIndex) ->
     def compare(cpu: list[float]) -> list[str]:
         ran: list[str] = []
         runs = iter(cpu)
-        monkeypatch.setattr(Runner, "_warm_up", lambda self, family: None)
+        monkeypatch.setattr(ablation_run, "warm_up", lambda family: None)
         monkeypatch.setattr(ablation_run, "run_forked", lambda *args, **limits: ended({"report": report(cpu=next(runs)).model_dump()}))
         (partition,), _ = partitions(store)
         saves_time = workaround(Cost="none; the program is the same, byte for byte.")

@@ -1,0 +1,37 @@
+"""Import once, in a parent, what every child that it forks for a family needs."""
+
+import functools
+import gc
+import importlib
+import logging
+import os
+
+from exporters.configs import NATIVE_OPSET
+
+_EVERYONE = ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build")
+_FAMILIES = {
+    "dynamo": (),
+    "onnx": ("exporters.exporter_onnx",),
+    "executorch": ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"),
+}
+
+
+@functools.cache
+def warm_up(family: str) -> None:
+    """Import torch, transformers and what exports to `family`, and leave nothing that a fork would copy or break."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.disable(logging.WARNING)  # notes about optional packages that aren't there
+    try:
+        for module in (*_EVERYONE, *_FAMILIES[family]):
+            importlib.import_module(module)
+        if family == "onnx":
+            from exporters import onnx_pieces
+
+            onnx_pieces.registry_for(NATIVE_OPSET, {})
+    finally:
+        logging.disable(logging.NOTSET)
+    import torch
+
+    torch.set_num_threads(1)  # a forked child can't use its parent's threads
+    gc.collect()
+    gc.freeze()
