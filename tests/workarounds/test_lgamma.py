@@ -1,15 +1,16 @@
-"""_patch_lgamma: the logarithm of the gamma function without a kernel for it."""
+"""_patch_lgamma: the logarithm of the gamma function without a kernel or a translation for it."""
 
 import pytest
 import torch
 from executorch_helpers import export_executorch
 from torch import nn
-from workaround_helpers import assert_matches, assert_restores, leave_out
+from workaround_helpers import assert_matches, assert_restores, export_onnx, fired, leave_out
 
 from exporters.errors import ExportError
 from exporters.utils import apply_patches
 
-NAME = "executorch:_patch_lgamma"
+EXPORTS = {"executorch": export_executorch, "onnx": export_onnx}
+each_scope = pytest.mark.parametrize("scope", EXPORTS)
 
 
 class LogGamma(nn.Module):
@@ -17,15 +18,19 @@ class LogGamma(nn.Module):
         return torch.lgamma(x) + x.lgamma()
 
 
-def test_canary(monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_out(monkeypatch, NAME)
+@each_scope
+def test_canary(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    leave_out(monkeypatch, f"{scope}:_patch_lgamma")
     with pytest.raises(ExportError, match="lgamma"):
-        export_executorch(LogGamma(), {"x": torch.rand(4)})
+        EXPORTS[scope](LogGamma(), {"x": torch.rand(4)})
 
 
-def test_effect() -> None:
+@each_scope
+def test_effect(scope: str) -> None:
     sets = [{"x": torch.linspace(0.1, 40, 8)}, {"x": torch.linspace(-4.3, 6, 11)}, {"x": torch.tensor([1e5, 3e20])}]
-    assert_matches(export_executorch(LogGamma(), *sets), LogGamma(), sets)
+    exported = EXPORTS[scope](LogGamma(), *sets)
+    assert_matches(exported, LogGamma(), sets)
+    assert f"{scope}:_patch_lgamma" in fired(exported)
 
 
 VALUES = {
@@ -53,5 +58,6 @@ def test_semantics(kind: str, dtype: torch.dtype | None) -> None:
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance, equal_nan=True)
 
 
-def test_originals_come_back() -> None:
-    assert_restores(NAME, "executorch")
+@each_scope
+def test_originals_come_back(scope: str) -> None:
+    assert_restores(f"{scope}:_patch_lgamma", scope)
