@@ -1,5 +1,8 @@
 """_patch_lgamma: the logarithm of the gamma function without a kernel or a translation for it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from executorch_helpers import export_executorch
@@ -9,7 +12,7 @@ from workaround_helpers import assert_matches, assert_restores, export_onnx, fir
 from exporters.errors import ExportError
 from exporters.utils import apply_patches
 
-EXPORTS = {"executorch": export_executorch, "onnx": export_onnx}
+EXPORTS: dict[str, Callable[..., Any]] = {"executorch": export_executorch, "onnx": export_onnx}
 each_scope = pytest.mark.parametrize("scope", EXPORTS)
 
 
