@@ -200,7 +200,7 @@ def partitions(store: Store) -> tuple[list[Partition], list[str]]:
     found: dict[tuple[str, str], Partition] = {}
     passed_over = []
     reports: dict[tuple[str, str], Report] = {}
-    for parts, content in store.refs():
+    for parts, content in (each for part in ("verification", *STAGES) for each in store.refs(part)):
         match parts:
             case ("verification", backend, name):
                 if (report := _report(content)) is not None:

@@ -31,8 +31,9 @@ from exporters.keys import Options, SampleReference, baked_weights, sample_parts
 from exporters.ledger import Reference
 from exporters.registered import with_registered
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
+from exporters.reports import remember
 from exporters.source import Source
-from exporters.store import Store, write_whole
+from exporters.store import Store
 from exporters.zoo import requirements
 
 Event = Started | StageReport | Parity | Report
@@ -98,6 +99,7 @@ class _Chain:
             revision=self._source.revision,
             shapes="dynamic" if request.dynamic else "static",
             outcome="failed",
+            run=request.run,
         )
         self._options = Options(request.backend, request.dynamic, request.max_sizes, request.opset, request.optimize)
         self._index = with_registered(code_index(self._home / "cache"))
@@ -323,13 +325,8 @@ class _Chain:
 
     def _finish(self) -> Report:
         self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
-        target = self._home / "reports" / self._request.backend / f"{self._source.name}.json"
-        try:
-            write_whole(target, self._report.model_dump_json(indent=1))
-        except OSError as error:
-            raise StoreError(
-                f"can't write {target}: {error.strerror or error}", next="free some space, or set ZOOPORT_HOME elsewhere"
-            ) from error
+        self._report.at = time.time()
+        remember(self._store, self._report)
         self._say(self._report)
         return self._report
 

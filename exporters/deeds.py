@@ -34,7 +34,7 @@ def count(store: Store, index: CodeIndex) -> list[Count]:
     """Every workaround of the index with its reach over what the store has; in the order of the index."""
     models: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     stages: dict[str, set[str]] = defaultdict(set)
-    for parts, content in store.refs():
+    for parts, content in (each for family in STAGES for each in store.refs(family)):
         if len(parts) != 4 or content is None or parts[1] not in STAGES.get(parts[0], ()):
             continue
         deeds = content.get("record", {}).get("deeds", {})

@@ -82,7 +82,8 @@ class ErrorReport(BaseModel):
 class Report(BaseModel):
     """One model through one backend's chain.
 
-    `revision` is the commit of a checkpoint from the hub.
+    `revision` is the commit of a checkpoint from the hub; `at` is when the export ended, in seconds since the epoch, and `run` what its
+    caller calls the run that it was part of (`exporters.chain.Request.run`), empty for the command line.
     `cpu_seconds` is the CPU of the process from its start to the end of the last stage, imports included; `verify_cpu_seconds` that of
     the verification, its child process included; `load_seconds` the wall time in which the runtime loaded the artifact.
     """
@@ -100,3 +101,5 @@ class Report(BaseModel):
     load_seconds: float | None = None
     reason: str = ""
     error: ErrorReport | None = None
+    at: float = 0.0
+    run: str = ""

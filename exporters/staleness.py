@@ -1,7 +1,7 @@
 """What of a whole store is out of date, and why: from its references alone, without torch, thousands of partitions in seconds."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,16 +68,16 @@ def survey(store: Store, index: CodeIndex, *, family: str = "") -> Iterator[Part
     Args:
         family: only this one's; of all by default.
     """
-    samples, partitions = _read(store)
+    samples, partitions = _read(store, [family] if family else [*STAGES])
     for (backend, name), references in sorted(partitions.items()):
         if family in ("", family_of(backend)):
             yield _judge(backend, name, references, samples.get(name), index)
 
 
-def _read(store: Store) -> tuple[dict[str, dict[str, Any]], dict[tuple[str, str], dict[str, Reference]]]:
+def _read(store: Store, families: Sequence[str]) -> tuple[dict[str, dict[str, Any]], dict[tuple[str, str], dict[str, Reference]]]:
     samples: dict[str, dict[str, Any]] = {}
     partitions: dict[tuple[str, str], dict[str, Reference]] = {}
-    for parts, content in store.refs():
+    for parts, content in (each for part in ("samples", *families) for each in store.refs(part)):
         match parts:
             case ("samples", name) if content is not None:
                 samples[name] = content

@@ -1,7 +1,7 @@
 """The artifact store: folders by content, and one small reference for each (stage, backend, model).
 
     objects/<2>/<digest>/   the files of one artifact and `manifest.json`, which names each with its size and sha256
-    refs/<family>/<stage>/<backend>/<model>.json
+    refs/<family>/<stage>/<backend>/<model>.json    and, of other kinds, under `samples`, `verification` and `reports`
 
 An artifact's digest is the sha256 of its manifest. Nothing is ever half there: a local object is written aside and renamed, a remote
 one counts once its manifest, written last, is there; references are replaced whole. Two writers of the same artifact both succeed.
@@ -150,9 +150,14 @@ class Store:
         with self.reporting("delete from"), contextlib.suppress(FileNotFoundError):
             target.unlink()
 
-    def refs(self) -> Iterator[tuple[tuple[str, ...], dict[str, Any] | None]]:
-        """Every reference's parts and content, None where it isn't what was written."""
-        folder = self.root / "refs"
+    def refs(self, *parts: str) -> Iterator[tuple[tuple[str, ...], dict[str, Any] | None]]:
+        """Every reference's parts and content, None where it isn't what was written.
+
+        Args:
+            parts: only those that begin with these; the others aren't even listed.
+        """
+        above = self.root / "refs"
+        folder = above.joinpath(*parts)
         with self.reporting("read"):
             files = [path for path in sorted(folder.fs.find(folder.path)) if path.endswith(".json")]
             for start in range(0, len(files), _AT_ONCE):
@@ -161,7 +166,7 @@ class Store:
                         continue  # removed meanwhile
                     if isinstance(text, Exception):
                         raise text
-                    yield tuple(path.removeprefix(f"{folder.path}/").removesuffix(".json").split("/")), _parse_ref(text)
+                    yield tuple(path.removeprefix(f"{above.path}/").removesuffix(".json").split("/")), _parse_ref(text)
 
     def _ref(self, parts: tuple[str, ...]) -> UPath:
         *folders, name = parts

@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from exporters.backends import STAGES, family_of
+from exporters.errors import StoreError
+from exporters.home import store_of
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
-from orchestration.reports import remember
+from exporters.reports import remember
+from exporters.store import Store
 
 COMMAND = (sys.executable, "-m", "exporters.chain")
 
@@ -130,8 +133,19 @@ def run_chain(
     finally:
         _end(process, graceful=progress.report is not None)
     if progress.report is None:
-        remember(Path(request["home"]), report)
+        report.at, report.run = time.time(), request.get("run") or ""
+        _leave(request, report)
     yield report
+
+
+def _leave(request: Mapping[str, Any], report: Report) -> None:
+    """Leave a child's obituary where its own report would be. A store that can't be written ends no run: the report itself says so."""
+    place = Path(request["home"])
+    try:
+        remember(Store(request.get("store") or store_of(place), cache=place / "cache" / "artifacts"), report)
+    except StoreError as error:
+        assert report.error is not None
+        report.error.message += f"\nand the store doesn't have this report: {error}"
 
 
 def _last_words(tail: Sequence[str]) -> str:

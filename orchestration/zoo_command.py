@@ -10,11 +10,12 @@ from rich.table import Table
 
 from exporters.backends import all_backends
 from exporters.errors import UsageError
-from exporters.home import home
+from exporters.home import home, store_of
 from exporters.report import Report
+from exporters.reports import last_reports
+from exporters.store import Store
 from exporters.zoo import catalogue, zoo_file
 from orchestration.console import console_on, outcome_text
-from orchestration.reports import last_reports
 
 CHECKPOINT = "checkpoint"
 
@@ -42,7 +43,7 @@ def show_zoo(family: str | None, *, as_json: bool) -> None:
     if family is not None and family not in families:
         raise UsageError(f"no family called {family!r} in the zoo", next=f"the families are {', '.join(families)}")
     chosen = [row for row in rows if family in (None, row.family)]
-    reports = last_reports(home())
+    reports = last_reports(Store(store_of(home())))
     if as_json:
         for_json = [
             {

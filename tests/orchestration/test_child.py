@@ -9,16 +9,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporters.home import home
+from exporters.home import home, store_of
 from exporters.report import Parity, Report, StageReport, Started
+from exporters.reports import last_reports
+from exporters.store import Store
 from orchestration.child import Event, run_chain
-from orchestration.reports import last_reports
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_chain.py"))]
 
 
-def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None) -> list[Event]:
-    request = {"model": model, "backend": "onnx", "home": str(home()), "verify": True}
+def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None, run_id: str = "") -> list[Event]:
+    request = {"model": model, "backend": "onnx", "home": str(home()), "verify": True, "run": run_id}
     return list(run_chain(request, command=command or FAKE, timeout_seconds=timeout_seconds))
 
 
@@ -49,8 +50,20 @@ def test_a_child_that_dies_becomes_an_outcome_with_its_stage(model: str, kind: s
 
 
 def test_it_is_remembered_in_place_of_the_report_that_the_child_never_wrote() -> None:
-    report = end_of(run("Killed"))
-    assert last_reports(home())["onnx", "Killed"] == report
+    begin = time.time()
+    report = end_of(run("Killed", run_id="r1"))
+    assert last_reports(Store(store_of(home())))["onnx", "Killed"] == report
+    assert begin <= report.at <= time.time()
+    assert report.run == "r1"
+
+
+def test_a_store_that_cannot_be_written_takes_no_report_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ZOOPORT_STORE", str(tmp_path / "file" / "store"))
+    error = end_of(run("Killed")).error
+    assert error is not None
+    assert error.type == "SIGKILL"
+    assert "the store doesn't have this report: can't write to" in error.message
 
 
 def test_the_tail_of_what_it_wrote_is_kept() -> None:

@@ -10,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 from exporters.backends import all_backends
 from exporters.report import Report, StageReport
+from exporters.reports import remember
+from exporters.store import Store
 from exporters.zoo import catalogue
 from orchestration.cli import app
 
@@ -19,9 +21,7 @@ def zooport(*arguments: str) -> Result:
 
 
 def store(home: Path, report: Report) -> None:
-    file = home / "reports" / report.backend / f"{report.model}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(report.model_dump_json())
+    remember(Store(home / "store"), report)
 
 
 # ── Start-up ──────────────────────────────────────────────────────────────────
@@ -93,7 +93,7 @@ def test_zoo_tells_the_last_outcomes(zooport_home: Path) -> None:
     done = StageReport(stage="traced_program")
     store(zooport_home, Report(model="ViTForImageClassification", backend="onnx", outcome="verified", stages=[done]))
     store(zooport_home, Report(model="ViTForImageClassification", backend="executorch.xnnpack", outcome="failed"))
-    (zooport_home / "reports" / "onnx" / "CLIPModel.json").write_text('{"half a rep')
+    (zooport_home / "store" / "refs" / "reports" / "onnx" / "CLIPModel.json").write_text('{"half a rep')
     rows = {row["name"]: row for row in json.loads(zooport("zoo", "--family", "vision", "--json").stdout)}
     assert set(rows) == {name for name in catalogue.names() if catalogue.entry(name).family == "vision"}
     assert rows["ViTForImageClassification"]["outcomes"] == {"onnx": "verified", "executorch.xnnpack": "failed"}

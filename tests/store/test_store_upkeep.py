@@ -151,7 +151,6 @@ def test_leftovers_go_when_they_are_old(place: Place) -> None:
         place.home / "exports" / "onnx" / f".Model.{unique}.old",
         place.home / "exports" / "onnx" / f".Model.{unique}.pack",
         place.home / "weights" / f".Model.0123.safetensors.{unique}",
-        place.home / "reports" / "onnx" / f".Model.json.{unique}",
         local.root / "stamps" / f".{unique}.{unique}",
     ]
     stays = [place.home / "exports" / "onnx" / "Model" / ".hidden", place.home / "weights" / "Model.0123.safetensors", place.home / unique]
