@@ -1,6 +1,11 @@
-"""Partitions: one for each (backend, model) of a family. Dagster sorts the dimensions by name, so a key is `backend|model`."""
+"""Partitions: one for each (backend, model) of a family. Dagster sorts the dimensions by name, so a key is `backend|model`.
 
-from collections.abc import Sequence
+Dagster gives a run one partition or a range of them. A fleet is any set of them: the runs that we launch ourselves carry its keys in a
+tag of our own, over all families at once, and each chain takes those that are its own.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 import dagster as dg
 
@@ -8,6 +13,9 @@ from exporters.backends import BACKENDS
 
 BACKEND = "backend"
 MODEL = "model"
+
+# A JSON list of keys. Dagster copies a run's tags to the runs that retry it.
+PARTITIONS_TAG = "zooport/partitions"
 
 
 def partitions_of(family: str, models: Sequence[str]) -> dg.MultiPartitionsDefinition:
@@ -28,3 +36,16 @@ def parse_key(key: str) -> dg.MultiPartitionKey:
     """A key with its dimensions, from what Dagster hands out: plain text in range runs."""
     backend, _, model = key.partition("|")
     return partition_key(backend, model)
+
+
+def partitions_tag(partitions: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The tag of a run over these (backend, model) pairs."""
+    return {PARTITIONS_TAG: json.dumps([f"{backend}|{model}" for backend, model in partitions])}
+
+
+def tagged_partitions(tags: Mapping[str, str], family: str) -> list[str] | None:
+    """The keys of a family that a run's tag asks for; None where Dagster's own tags tell."""
+    if PARTITIONS_TAG not in tags:
+        return None
+    backends = BACKENDS[family]
+    return [key for key in json.loads(tags[PARTITIONS_TAG]) if key.partition("|")[0] in backends]

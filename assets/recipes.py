@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
-from dagster._core.definitions.data_version import DATA_VERSION_IS_USER_PROVIDED_TAG, DATA_VERSION_TAG  # documented, not public
+from dagster._core.definitions.data_version import DATA_VERSION_TAG  # documented, not public
 
-from assets.partitions import parse_key
 from assets.runner import RecipeReader
 from exporters.backends import STAGES
 
@@ -68,11 +67,3 @@ def observed(instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequenc
         key, dg.DagsterEventType.ASSET_OBSERVATION, [DATA_VERSION_TAG], asset_partitions=partitions
     )
     return {partition: found[DATA_VERSION_TAG] for partition, found in tags.items() if DATA_VERSION_TAG in found}
-
-
-def observation(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str, version: str) -> Iterator[dg.AssetObservation]:
-    """The event that a stage was made with `version`, unless that is what was observed last."""
-    if version and observed(instance, key, [partition]).get(partition) != version:
-        tags = {f"dagster/partition/{name}": value for name, value in parse_key(partition).keys_by_dimension.items()}
-        tags |= {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
-        yield dg.AssetObservation(asset_key=key, partition=partition, tags=tags)

@@ -1,26 +1,29 @@
-"""What the assets need from outside: something that runs one chain and tells what happens.
+"""What the assets need from outside: something that runs chains and tells what happens.
 
 An interface only. `orchestration` provides it, so that assets know nothing of processes and pools.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 
 import dagster as dg
 
-from exporters.report import Parity, Report, StageReport
+from exporters.report import Parity, Report, StageReport, Started
+
+Partition = tuple[str, str]  # backend, model
 
 
 class ChainRunner(dg.ConfigurableResource):
-    """Runs one (backend, model) through its chain."""
+    """Runs (backend, model) pairs through their chains, several at once if it likes."""
 
     @abstractmethod
-    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
-        """Yield each stage as it ends, then each comparison, then the report, always last.
+    def run(
+        self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
+    ) -> Generator[tuple[Partition, Started | StageReport | Parity | Report], None, None]:
+        """Yield what happens to each partition as it happens: stages, then comparisons, then the report, always its last event.
 
         Args:
-            model: name of a model class of the zoo, or of a checkpoint that a `zoo.toml` names.
-            backend: dotted backend name.
+            partitions: dotted backend name, and name of a model class of the zoo or of a checkpoint that a `zoo.toml` names.
             until: name of the last stage that is wanted; None wants the whole chain and its verification.
             run_id: kept with what is made, so that a later run that finds it can say whose it is.
         """

@@ -25,7 +25,7 @@ from exporters import known_issues, ledger, publish, source
 from exporters.backends import STAGES, family_of
 from exporters.code_index import code_index
 from exporters.configs import NATIVE_OPSET, OnnxConfig
-from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError
+from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError, ZooportError
 from exporters.home import store_of
 from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts, verification_parts
 from exporters.ledger import Reference
@@ -51,6 +51,8 @@ class Request(BaseModel):
         use_cache: False makes every stage anew.
         run: what the caller calls this run; kept with what it makes.
         until: the last stage that is wanted; the chain ends there, and what is known of the whole export stays as it was.
+        cached_only: end with `NeedsModel`, and without a report, where anything would need the model or torch.
+        runtimes: address of a zygote (`exporters.zygote`) whose children run what was exported; by default a new process does.
     """
 
     model: str
@@ -67,6 +69,12 @@ class Request(BaseModel):
     use_cache: bool = True
     until: str | None = None
     run: str = ""
+    cached_only: bool = False
+    runtimes: str = ""
+
+
+class NeedsModel(Exception):
+    """Not everything that was asked for is in the store."""
 
 
 def run(request: Request, on_event: Callable[[Event], None] | None = None) -> Report:
@@ -75,6 +83,7 @@ def run(request: Request, on_event: Callable[[Event], None] | None = None) -> Re
     Raises:
         UsageError: the request is wrong.
         StoreError: the store or the output folder can't be written.
+        NeedsModel: only what is cached was wanted, and something isn't.
     """
     return _Chain(request, on_event or (lambda event: None)).run()
 
@@ -106,6 +115,7 @@ class _Chain:
         self._sample: SampleReference | None = None
         self._maker: Any = None
         self._upstream: Path | None = None
+        self._begun = ""  # a stage that hasn't said so yet
 
     def run(self) -> Report:
         with _no_cyclic_collection():
@@ -150,7 +160,7 @@ class _Chain:
 
     def _stage(self, stage: str, input_digest: str) -> str:
         """Bring one stage about, from the store or anew; its digest."""
-        self._say(Started(stage=stage))
+        self._begun = stage
         wall, cpu = time.perf_counter(), _cpu()
         sample = self._identified()
         parts = stage_parts(stage, self._options, input_digest or sample.digest, baked_weights(stage, self._source, sample), self._index)
@@ -239,11 +249,15 @@ class _Chain:
         report.cpu_seconds = round(_cpu() - cpu, 4)
         report.save_cpu_seconds = round(report.save_cpu_seconds, 4)
         report.peak_rss_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+        self._begun = ""
         self._report.stages.append(report)
         self._say(report)
         return report.digest
 
     def _get_maker(self) -> Any:
+        if self._request.cached_only:
+            raise NeedsModel
+        self._say_started()
         if self._maker is None:
             _quieten_warnings()
             from exporters.stage_makers import StageMaker
@@ -254,6 +268,12 @@ class _Chain:
             if self._sample is not None:
                 self._maker.weights_digest = self._sample.weights
         return self._maker
+
+    def _say_started(self) -> None:
+        """Once for each stage that isn't only read from the store."""
+        if self._begun:
+            self._say(Started(stage=self._begun))
+            self._begun = ""
 
     # ── After the last stage ──────────────────────────────────────────────────
 
@@ -293,10 +313,9 @@ class _Chain:
             for row in known.parity:
                 self._say(row)
             return
-        self._say(Started(stage="verification"))
-        from exporters.verification import verify
-
+        self._begun = "verification"
         maker = self._get_maker()
+        from exporters.verification import verify
         from exporters.stages import running
 
         with running("verification", self._request.backend, self._source.name):
@@ -307,10 +326,11 @@ class _Chain:
                 backend=self._request.backend,
                 dynamic=self._request.dynamic,
                 on_parity=self._say,
+                runtimes=self._request.runtimes,
             )
         self._report.outcome, self._report.parity = result.outcome, result.parity
         self._report.load_seconds, self._report.error = result.load_seconds, result.error
-        self._report.verify_cpu_seconds = round(_cpu() + _children_cpu() - wall_cpu, 3)
+        self._report.verify_cpu_seconds = round(_cpu() + _children_cpu() - wall_cpu + result.cpu_seconds_elsewhere, 3)
         if result.error is None or result.error.type != "Timeout":
             content = {"parts": parts, "report": self._report.model_dump()}
             self._store.write_ref("verification", self._request.backend, self._source.name, content=content)
@@ -386,13 +406,13 @@ def _quieten_loggers() -> None:
 # ── As a process of its own ───────────────────────────────────────────────────
 
 
-def main() -> int:
-    """Read a request, write events; 0 if there is a report."""
+def serve(request: dict[str, Any]) -> int:
+    """Run a request and write its events to standard output, as lines of JSON; 0 if there is a report.
+
+    The function of a zygote's child. `{"event": "needs_model"}` is the last line where only what is cached was wanted, and something isn't.
+    """
     protocol = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints goes to standard error
-    from exporters.errors import ZooportError
-
-    request = Request.model_validate_json(sys.stdin.read())
     names: dict[type, str] = {StageReport: "stage", Parity: "parity", Report: "report"}
 
     def say(event: Event) -> None:
@@ -403,7 +423,9 @@ def main() -> int:
             print(json.dumps({"event": name, name: event.model_dump()}), file=protocol)
 
     try:
-        run(request, say)
+        run(Request.model_validate(request), say)
+    except NeedsModel:
+        print(json.dumps({"event": "needs_model"}), file=protocol)
     except ZooportError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -411,4 +433,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(json.load(sys.stdin)))

@@ -120,9 +120,11 @@ def _say(**event: Any) -> None:
     print(json.dumps(event), flush=True)
 
 
-def _run_job(folder: Path) -> None:
+def run_job(path: str) -> None:
+    """Do what the job in the folder `path` says."""
+    folder = Path(path)
     job = json.loads((folder / "job.json").read_text())
-    _import_runtime(job["family"])  # so that only loading is timed
+    import_runtime(job["family"])  # so that only loading is timed
     started = time.perf_counter()
     if job["family"] == "onnx":
         from safetensors.numpy import load_file as load_arrays
@@ -151,7 +153,8 @@ def _run_job(folder: Path) -> None:
         _say(event="ran", inputs=name)
 
 
-def _import_runtime(family: str) -> None:
+def import_runtime(family: str) -> None:
+    """Import what runs the exports of a family, and not what exports them: an artifact has to stand on its own."""
     module = {"onnx": "onnxruntime", "executorch": "executorch.runtime", "dynamo": "exporters.artifacts"}[family]
     with contextlib.suppress(ModuleNotFoundError):  # the runtime's class says it better
         importlib.import_module(module)
@@ -164,4 +167,4 @@ def _contiguous(array: Any) -> Any:
 
 
 if __name__ == "__main__":
-    _run_job(Path(sys.argv[1]))
+    run_job(sys.argv[1])

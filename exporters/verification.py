@@ -3,10 +3,13 @@
 import copy
 import json
 import os
+import resource
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils import _pytree as pytree
 
-from exporters import artifacts, parity
+from exporters import artifacts, parity, zygote
 from exporters.backends import family_of
 from exporters.errors import SignatureMismatch
 from exporters.publish import MAIN_FILE
@@ -34,12 +37,14 @@ class Verification:
     Attributes:
         outcome: highest rung reached, from `exported` to `verified`; `matched` is the top where there is only one input set.
         load_seconds: time that the runtime took to load the artifact; None if it didn't.
+        cpu_seconds_elsewhere: CPU of a process that isn't one of ours, so that nobody counts it as such.
     """
 
     def __init__(self) -> None:
         self.outcome: Outcome = "exported"
         self.parity: list[Parity] = []
         self.load_seconds: float | None = None
+        self.cpu_seconds_elsewhere = 0.0
         self.error: ErrorReport | None = None
 
 
@@ -51,11 +56,13 @@ def verify(
     backend: str,
     dynamic: bool,
     on_parity: Callable[[Parity], None] | None = None,
+    runtimes: str = "",
 ) -> Verification:
     """Run an artifact at the sample inputs and, if it is dynamic, at all others, and compare each with eager.
 
     Args:
         made: the folder of the last stage's artifact; of the `dynamo` family the runtime loads it as it is, of others its main file.
+        runtimes: address of a zygote that forks the process which runs the artifact; by default a new one is started.
     """
     family = family_of(backend)
     signature = artifacts.read_signature(made)
@@ -73,7 +80,7 @@ def verify(
                 continue
             save_file({str(i): leaf.detach().clone().contiguous() for i, leaf in enumerate(leaves)}, folder / f"{label}.in.safetensors")
         runnable = [label for label in sets if label not in refused]
-        ran = _run(folder, runnable, artifact, weights, family, result) if runnable else set()
+        ran = _run(folder, runnable, artifact, weights, family, result, runtimes) if runnable else set()
         for label, inputs in sets.items():
             row = _parity_of(label, inputs, sample, signature, folder, refused.get(label), label in ran, result)
             result.parity.append(row)
@@ -95,12 +102,35 @@ def verify(
     return result
 
 
-def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, family: str, result: Verification) -> set[str]:
+def _run(
+    folder: Path, labels: list[str], artifact: Path, weights: WeightSet, family: str, result: Verification, runtimes: str
+) -> set[str]:
     """Run the job in a child; the labels of the input sets that ran. Sets `outcome`, `load_seconds` and `error`."""
     job: dict[str, Any] = {"family": family, "artifact": str(artifact), "sets": labels, "weights": weights.to_json()}
     if family == "onnx" and weights.files:
         job["weights_folder"] = str(weights.folder(folder))
     (folder / "job.json").write_text(json.dumps(job))
+    if runtimes:
+        ending, output, errors, result.cpu_seconds_elsewhere = _forked(folder, family, runtimes)
+    else:
+        ending, output, errors = _spawned(folder)
+    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    ran = {event["inputs"] for event in events if event["event"] == "ran"}
+    loaded = next((event for event in events if event["event"] == "loaded"), None)
+    if loaded is not None:
+        result.outcome, result.load_seconds = "loaded", loaded["seconds"]
+    if ending:
+        result.error = ErrorReport(
+            stage="verification",
+            type=ending,
+            message=_last_words(errors),
+            next="run the artifact by itself to see more",
+        )
+    return ran
+
+
+def _spawned(folder: Path) -> tuple[str, str, str]:
+    """Run the job in a new process: how it ended (empty if well), its output, its errors."""
     child = subprocess.Popen(
         [sys.executable, "-m", "exporters.runtimes", str(folder)],
         stdout=subprocess.PIPE,
@@ -109,30 +139,48 @@ def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, fa
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
         start_new_session=True,
     )
-    timed_out = False
     try:
         output, errors = child.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         output, errors = child.communicate()
-        timed_out = True
+        return "Timeout", output, errors
     except BaseException:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         raise
-    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    ran = {event["inputs"] for event in events if event["event"] == "ran"}
-    loaded = next((event for event in events if event["event"] == "loaded"), None)
-    if loaded is not None:
-        result.outcome, result.load_seconds = "loaded", loaded["seconds"]
-    if child.returncode or timed_out:
-        result.error = ErrorReport(
-            stage="verification",
-            type=_ending(child.returncode, timed_out),
-            message=_last_words(errors),
-            next="run the artifact by itself to see more",
+    return _ending(child.returncode), output, errors
+
+
+def _forked(folder: Path, family: str, runtimes: str) -> tuple[str, str, str, float]:
+    """The same in a child of the zygote at the address `runtimes`, and the CPU seconds that it took."""
+    with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as errors:
+        call = zygote.Call(
+            runtimes,
+            "exporters.runtimes:run_job",
+            str(folder),
+            warm=("exporters.runtimes:import_runtime", family),
+            stdout=output.fileno(),
+            stderr=errors.fileno(),
+            memory=max(0, resource.getrlimit(resource.RLIMIT_DATA)[0]),  # what holds for this process holds for its proxy
         )
-    return ran
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        try:
+            while call.ended is None and (left := deadline - time.monotonic()) > 0:
+                if select.select([call], [], [], left)[0]:
+                    call.receive()
+            ending = call.ended.how if call.ended else "Timeout"
+        except zygote.ZygoteLost as error:
+            ending = "ZygoteLost"
+            errors.write(str(error).encode())
+        finally:
+            call.close()
+        cpu = call.ended.cpu_seconds if call.ended else 0.0
+        told = []
+        for stream in (output, errors):
+            stream.seek(0)
+            told.append(stream.read().decode(errors="replace"))
+        return ending, told[0], told[1], cpu
 
 
 def _parity_of(
@@ -168,10 +216,10 @@ def _parity_of(
     return Parity(inputs=label, ok=compared.ok, max_abs_diff=compared.max_abs_diff, message=compared.message)
 
 
-def _ending(code: int, timed_out: bool) -> str:
-    if timed_out:
-        return "Timeout"
-    return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+def _ending(code: int) -> str:
+    if code < 0:
+        return signal.Signals(-code).name
+    return f"exit status {code}" if code else ""
 
 
 def _last_words(errors: str) -> str:

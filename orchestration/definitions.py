@@ -7,7 +7,7 @@ from assets.partitions import partitions_of
 from assets.recipes import build_recipes
 from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
-from orchestration.resources import ChildRunner, StoreRecipes
+from orchestration.resources import PoolRunner, StoreRecipes
 
 
 def job_name(family: str) -> str:
@@ -42,4 +42,4 @@ def build(runner: object, recipes: object = None) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return build(ChildRunner())
+    return build(PoolRunner())

@@ -1,7 +1,7 @@
 """`zooport demo`: three models to ONNX and ExecuTorch, through Dagster and on the instance that `make ui` shows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from assets.partitions import partition_key
+from assets.runner import Partition
 from exporters.backends import family_of
-from exporters.report import Parity, Report, StageReport, Started
+from exporters.report import Report
 from orchestration.console import ExportView, console_on, outcome_text
 from orchestration.definitions import build, job_name
 from orchestration.instance import dagster_home, open_instance
-from orchestration.resources import ChildRunner
+from orchestration.outcomes import Event
+from orchestration.resources import PoolRunner
 from orchestration.streams import reserved_stdout, stderr_into
 
 MODELS = ("BertForSequenceClassification", "LlamaForCausalLM@decode", "ViTForImageClassification")
@@ -24,22 +26,24 @@ BACKENDS = ("onnx", "executorch.xnnpack")
 
 @dataclass
 class _Watched:
-    """A runner whose events are shown as they pass. Used in place of the `runner` resource."""
+    """A runner whose events are shown as they pass. Used in place of the `runner` resource; its processes live through all runs."""
 
-    runner: ChildRunner
+    runner: PoolRunner
     view: ExportView
     last: Report | None = None
     interrupted: bool = False
 
-    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
+    def run(
+        self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
+    ) -> Generator[tuple[Partition, Event], None, None]:
+        ((backend, model),) = partitions
         self.view.begin(model, backend)
         try:
-            for event in self.runner.events(model, backend, until=until, run_id=run_id):
+            for partition, event in self.runner.run(partitions, until=until, run_id=run_id):
                 self.view.show(event)
                 if isinstance(event, Report):
                     self.last = event
-                if not isinstance(event, Started):
-                    yield event
+                yield partition, event
         except dg.DagsterExecutionInterruptedError:
             self.interrupted = True  # Dagster closes the run and returns as from any failure, so this is where Ctrl-C is seen
             raise
@@ -51,13 +55,13 @@ class _Row:
     seconds: float
 
 
-def run_demo(runner: ChildRunner | None = None) -> int:
+def run_demo(runner: PoolRunner | None = None) -> int:
     """Materialize the six partitions one after another, print how each ended and where it lies; 0 if all are verified."""
     log = dagster_home() / "demo.log"
     with open_instance() as instance, reserved_stdout() as stdout, stderr_into(log):
         console = console_on(stdout)
         view = ExportView(console)
-        watched = _Watched(runner or ChildRunner(), view)
+        watched = _Watched(runner or PoolRunner(), view)
         definitions = build(watched)
         rows: list[_Row] = []
         try:
@@ -68,6 +72,7 @@ def run_demo(runner: ChildRunner | None = None) -> int:
                     console.print()
         finally:
             view.stop()
+            watched.runner.close()
         console.print(_outcomes(rows))
         for artifact in (row.report.artifact for row in rows if row.report.artifact):
             console.print(f"  {escape(artifact)}")

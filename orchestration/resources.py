@@ -1,35 +1,58 @@
-"""What the assets run on: chains in child processes of this machine."""
+"""What the assets run on: a pool of forked children on this machine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
 
-from pydantic import Field
+import dagster as dg
+from pydantic import Field, PrivateAttr
 
 from assets.runner import ChainRunner, RecipeReader
 from exporters.code_index import code_index
 from exporters.home import home, store_of
-from exporters.report import Parity, Report, StageReport, Started
 from exporters.staleness import survey
 from exporters.store import Store
-from orchestration.child import COMMAND, Event, run_chain
+from orchestration.outcomes import Event
+from orchestration.pool import Limits, Pool, default_limits
 
 
-class ChildRunner(ChainRunner):
-    """One child process a chain, so that a crash, a leak or a hang of one model is that model's alone."""
+class PoolRunner(ChainRunner):
+    """Chains in children of a process that has imported what they need: a crash, a leak or a hang of one model is that model's alone."""
 
-    command: list[str] = Field(
-        default=list(COMMAND), description="Argument vector of the child; it speaks the protocol of exporters.chain."
-    )
+    workers: int = Field(default=0, ge=0, description="Chains at once; 0 for what the machine's cores and memory allow.")
     timeout_seconds: float = Field(default=1800.0, gt=0, description="How long one chain may take before its process is killed.")
+    memory_mb: int = Field(default=0, ge=0, description="Limit of one chain's data in MiB; 0 for a share of the machine's memory.")
+    retries: int = Field(default=1, ge=0, description="How often a chain is tried again whose process crashed.")
+    command: list[str] = Field(default=[], description="A program that stands in for the chain, for tests.")
 
-    def run(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[StageReport | Parity | Report]:
-        for event in self.events(model, backend, until=until, run_id=run_id):
-            if not isinstance(event, Started):
-                yield event
+    _pool: Pool | None = PrivateAttr(default=None)
 
-    def events(self, model: str, backend: str, *, until: str | None = None, run_id: str = "") -> Iterator[Event]:
-        """Everything that `run` yields, and when each stage begins."""
-        request = {"model": model, "backend": backend, "home": str(home()), "verify": until is None, "until": until, "run": run_id}
-        yield from run_chain(request, command=self.command, timeout_seconds=self.timeout_seconds, forward_stderr=True)
+    @property
+    def limits(self) -> Limits:
+        found = default_limits(self.workers or None)
+        memory = self.memory_mb << 20 if self.memory_mb else found.memory
+        return Limits(found.workers, self.timeout_seconds, memory, self.retries)
+
+    def run(
+        self, partitions: Sequence[tuple[str, str]], *, until: str | None = None, run_id: str = ""
+    ) -> Generator[tuple[tuple[str, str], Event], None, None]:
+        common: dict[str, Any] = {"home": str(home()), "verify": until is None, "until": until, "run": run_id}
+        requests = [{"backend": backend, "model": model, **common} for backend, model in partitions]
+        for key, event in self._started().run(requests):
+            yield partitions[key], event
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self.close()
+
+    def _started(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(self.limits, command=self.command, forward_stderr=True)
+        return self._pool
+
+    def close(self) -> None:
+        """End the pool's processes. It starts them again when it is asked to run something."""
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
 
 
 class StoreRecipes(RecipeReader):

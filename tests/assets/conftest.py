@@ -11,7 +11,7 @@ from fake_recipes import FakeRecipes
 from assets.chains import build_chain
 from assets.partitions import partition_key, partitions_of
 from assets.recipes import build_recipes
-from orchestration.resources import ChildRunner
+from orchestration.resources import PoolRunner
 
 FAKE_CHAIN = Path(__file__).parents[1] / "orchestration" / "fake_chain.py"
 
@@ -19,7 +19,7 @@ FAKE_CHAIN = Path(__file__).parents[1] / "orchestration" / "fake_chain.py"
 @pytest.fixture(scope="session")
 def fake_definitions() -> dg.Definitions:
     """The ONNX chain over models that the fake child knows."""
-    runner = ChildRunner(command=[sys.executable, str(FAKE_CHAIN)], timeout_seconds=30)
+    runner = PoolRunner(command=[sys.executable, str(FAKE_CHAIN)], timeout_seconds=30)
     models = ["A", "B", "Raises", "Segfaults", "Differs", "DiesVerifying", "Skipped", "Z"]
     recipes = build_recipes("onnx", partitions_of("onnx", models))
     return dg.Definitions(assets=[build_chain("onnx", models), *recipes], resources={"runner": runner, "recipes": FakeRecipes()})

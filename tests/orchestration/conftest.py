@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.resources import ChildRunner
+from orchestration.resources import PoolRunner
 
 
 @pytest.fixture(autouse=True)
@@ -17,5 +17,5 @@ def zooport_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fake_runner() -> ChildRunner:
-    return ChildRunner(command=[sys.executable, str(Path(__file__).with_name("fake_chain.py"))], timeout_seconds=30)
+def fake_runner() -> PoolRunner:
+    return PoolRunner(command=[sys.executable, str(Path(__file__).with_name("fake_chain.py"))], timeout_seconds=30)

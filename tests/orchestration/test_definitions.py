@@ -14,7 +14,7 @@ from assets.partitions import partition_key
 from exporters.zoo import catalogue, zoo_file
 from orchestration.cli import app
 from orchestration.definitions import build, defs
-from orchestration.resources import ChildRunner
+from orchestration.resources import PoolRunner
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ def test_a_named_checkpoint_is_a_partition_after_a_reload(monkeypatch: pytest.Mo
     assert models(defs()) == {*catalogue.names(), "tickets"}
 
 
-def test_a_named_checkpoint_runs_through_the_chain(fake_runner: ChildRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_named_checkpoint_runs_through_the_chain(fake_runner: PoolRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     zoo_file.add("Fine", "support/tickets")  # the fake child knows it
     with dg.DagsterInstance.ephemeral() as instance:

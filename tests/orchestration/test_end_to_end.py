@@ -12,7 +12,7 @@ from assets.partitions import partition_key
 from exporters.backends import STAGES
 from orchestration.definitions import build, job_name
 from orchestration.instance import open_instance
-from orchestration.resources import ChildRunner
+from orchestration.resources import PoolRunner
 
 MODEL = "ViTForImageClassification"
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_dagster_makes_what_the_command_line_then_finds(zooport_home: Path) -> None:
-    job = build(ChildRunner()).resolve_job_def(job_name("onnx"))
+    job = build(PoolRunner()).resolve_job_def(job_name("onnx"))
     with open_instance() as instance:
         result = job.execute_in_process(instance=instance, partition_key=partition_key("onnx", MODEL))
     materialized = {event.asset_key.path[-1]: event.materialization for event in result.get_asset_materialization_events()}

@@ -16,9 +16,9 @@ PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from orchestration import cli, demo
-from orchestration.resources import ChildRunner
-hanging = ChildRunner(command=[sys.executable, "-c", "import time; time.sleep(600)"])
-demo.ChildRunner = lambda: hanging
+from orchestration.resources import PoolRunner
+hanging = PoolRunner(command=[sys.executable, "-c", "import time; time.sleep(600)"])
+demo.PoolRunner = lambda: hanging
 sys.argv = ["zooport", "demo"]
 cli.main()
 """

@@ -9,18 +9,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporters.home import home, store_of
+from exporters.home import home
 from exporters.report import Parity, Report, StageReport, Started
-from exporters.reports import last_reports
-from exporters.store import Store
-from orchestration.child import Event, run_chain
+from orchestration.outcomes import Event
+from orchestration.pool import Limits, Pool
+from orchestration.reports import last_reports
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_chain.py"))]
 
 
-def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None, run_id: str = "") -> list[Event]:
-    request = {"model": model, "backend": "onnx", "home": str(home()), "verify": True, "run": run_id}
-    return list(run_chain(request, command=command or FAKE, timeout_seconds=timeout_seconds))
+def request(model: str, backend: str = "onnx") -> dict[str, object]:
+    return {"model": model, "backend": backend, "home": str(home()), "verify": True}
+
+
+def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None) -> list[Event]:
+    with Pool(Limits(1, timeout_seconds), command=command or FAKE) as pool:
+        return [event for _, event in pool.run([request(model)])]
 
 
 def end_of(events: list[Event]) -> Report:
@@ -50,20 +54,8 @@ def test_a_child_that_dies_becomes_an_outcome_with_its_stage(model: str, kind: s
 
 
 def test_it_is_remembered_in_place_of_the_report_that_the_child_never_wrote() -> None:
-    begin = time.time()
-    report = end_of(run("Killed", run_id="r1"))
-    assert last_reports(Store(store_of(home())))["onnx", "Killed"] == report
-    assert begin <= report.at <= time.time()
-    assert report.run == "r1"
-
-
-def test_a_store_that_cannot_be_written_takes_no_report_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("ZOOPORT_STORE", str(tmp_path / "file" / "store"))
-    error = end_of(run("Killed")).error
-    assert error is not None
-    assert error.type == "SIGKILL"
-    assert "the store doesn't have this report: can't write to" in error.message
+    report = end_of(run("Killed"))
+    assert last_reports(home())["onnx", "Killed"] == report
 
 
 def test_the_tail_of_what_it_wrote_is_kept() -> None:
@@ -106,15 +98,18 @@ def test_a_grandchild_on_the_pipes_does_not_hide_a_death() -> None:
 
 
 def test_closing_the_iterator_ends_the_child() -> None:
-    events = run_chain({"model": "Hangs", "backend": "onnx", "home": str(home()), "verify": True}, command=FAKE)
-    assert isinstance(next(events), Started)
-    assert fakes_alive()
-    events.close()
+    with Pool(Limits(1), command=FAKE) as pool:
+        events = pool.run([request("Hangs")])
+        assert isinstance(next(events)[1], Started)
+        assert len(fakes_alive()) == 2  # the child, and the process that forked it
+        events.close()
+        assert len(fakes_alive()) == 1
     assert not fakes_alive()
 
 
 def test_an_interrupt_ends_the_child() -> None:
-    events = run_chain({"model": "Hangs", "backend": "onnx", "home": str(home()), "verify": True}, command=FAKE)
+    pool = Pool(Limits(1), command=FAKE)
+    events = pool.run([request("Hangs")])
     next(events)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     previous = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
@@ -123,6 +118,7 @@ def test_an_interrupt_ends_the_child() -> None:
             list(events)
     finally:
         signal.signal(signal.SIGALRM, previous)
+        pool.close()
     assert not fakes_alive()
 
 
@@ -134,5 +130,5 @@ def test_a_child_that_reads_nothing_is_told_from_its_status() -> None:
 
 
 def test_no_dagster_and_no_torch_are_imported() -> None:
-    code = "import sys, orchestration.child; sys.exit(bool({'dagster', 'torch'} & set(sys.modules)))"
+    code = "import sys, orchestration.pool; sys.exit(bool({'dagster', 'torch'} & set(sys.modules)))"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
