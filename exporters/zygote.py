@@ -330,16 +330,6 @@ def _how(status: int) -> str:
     return f"exit status {code}" if code else ""
 
 
-def execute(argument: dict[str, Any]) -> NoReturn:
-    """Become another program: `command` is its argument vector, `input` its standard input, which has to fit into a pipe (64 KiB)."""
-    reader, writer = os.pipe()
-    with os.fdopen(writer, "wb") as stream:
-        stream.write(argument["input"].encode())
-    os.dup2(reader, 0)
-    os.close(reader)
-    os.execvp(argument["command"][0], argument["command"])
-
-
 def main() -> None:
     """`python -m exporters.zygote LISTENER LIFELINE`, both descriptors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -6,13 +6,12 @@ processes in which artifacts are run.
 """
 
 import contextlib
-import json
 import os
 import selectors
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from orchestration.reports import remember
 
 CHAIN = "exporters.chain:serve"
 WARM_UP = "exporters.warm:warm_up"
+READY = ("importlib:import_module", "exporters.chain")  # what finding everything in the store needs
 
 _GIB = 1 << 30
 _MEMORY_PER_WORKER = 8 * _GIB  # of address space for data: the largest tiny model of the zoo takes less than 2 GiB resident
@@ -112,13 +112,13 @@ class Pool:
     """Runs chains within `limits`. Its zygotes are started when they are first needed, and end with `close`.
 
     Args:
-        command: argument vector of a program that stands in for the chain and speaks the protocol of `python -m exporters.chain`.
+        chain: `module:name` of what a child does: a function of a request that writes events as `exporters.chain.serve` does.
         forward_stderr: also copy what the children write beside the protocol to our standard error.
     """
 
-    def __init__(self, limits: Limits, *, command: Sequence[str] = (), forward_stderr: bool = False) -> None:
+    def __init__(self, limits: Limits, *, chain: str = CHAIN, forward_stderr: bool = False) -> None:
         self._limits = limits
-        self._command = list(command)
+        self._chain = chain
         self._forward = forward_stderr
         self._exporting: Zygote | None = None
         self._runtimes: Zygote | None = None
@@ -197,20 +197,17 @@ class Pool:
             os.set_blocking(reader, False)
 
     def _call(self, task: _Task, stdout: int, stderr: int) -> Call:
-        request = dict(task.request)
-        function, argument, warm = CHAIN, request, None
-        if self._command:
-            function, argument = "exporters.zygote:execute", {"command": self._command, "input": json.dumps(request)}
-        elif (family := family_of(request["backend"])) in self._warm:
+        request, warm = dict(task.request), READY
+        if (family := family_of(request["backend"])) in self._warm:
             request["runtimes"] = self._zygote("_runtimes").address
             warm = (WARM_UP, family)
         else:
             request["cached_only"] = True
-        where = {"stdout": stdout, "stderr": stderr, "memory": self._limits.memory}
+        where: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "memory": self._limits.memory, "warm": warm}
         try:
-            return Call(self._zygote("_exporting").address, function, argument, warm=warm, **where)
+            return Call(self._zygote("_exporting").address, self._chain, request, **where)
         except ZygoteLost:  # it ended since it was last looked at
-            return Call(self._zygote("_exporting", anew=True).address, function, argument, warm=warm, **where)
+            return Call(self._zygote("_exporting", anew=True).address, self._chain, request, **where)
 
     def _zygote(self, name: str, *, anew: bool = False) -> Zygote:
         found: Zygote | None = getattr(self, name)

@@ -12,7 +12,7 @@ from exporters.home import home, store_of
 from exporters.staleness import survey
 from exporters.store import Store
 from orchestration.outcomes import Event
-from orchestration.pool import Limits, Pool, default_limits
+from orchestration.pool import CHAIN, Limits, Pool, default_limits
 
 
 class PoolRunner(ChainRunner):
@@ -22,7 +22,7 @@ class PoolRunner(ChainRunner):
     timeout_seconds: float = Field(default=1800.0, gt=0, description="How long one chain may take before its process is killed.")
     memory_mb: int = Field(default=0, ge=0, description="Limit of one chain's data in MiB; 0 for a share of the machine's memory.")
     retries: int = Field(default=1, ge=0, description="How often a chain is tried again whose process crashed.")
-    command: list[str] = Field(default=[], description="A program that stands in for the chain, for tests.")
+    chain: str = Field(default=CHAIN, description="`module:name` of the function that runs a chain in a child.")
 
     _pool: Pool | None = PrivateAttr(default=None)
 
@@ -45,7 +45,7 @@ class PoolRunner(ChainRunner):
 
     def _started(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool(self.limits, command=self.command, forward_stderr=True)
+            self._pool = Pool(self.limits, chain=self.chain, forward_stderr=True)
         return self._pool
 
     def close(self) -> None:

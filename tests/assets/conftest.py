@@ -1,6 +1,5 @@
 """Chains over a few models of the fake chain, on an instance of their own."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,13 +12,11 @@ from assets.partitions import partition_key, partitions_of
 from assets.recipes import build_recipes
 from orchestration.resources import PoolRunner
 
-FAKE_CHAIN = Path(__file__).parents[1] / "orchestration" / "fake_chain.py"
-
 
 @pytest.fixture(scope="session")
 def fake_definitions() -> dg.Definitions:
     """The ONNX chain over models that the fake child knows."""
-    runner = PoolRunner(command=[sys.executable, str(FAKE_CHAIN)], timeout_seconds=30)
+    runner = PoolRunner(chain="fake_chain:serve", timeout_seconds=30, workers=1)
     models = ["A", "B", "Raises", "Segfaults", "Differs", "DiesVerifying", "Skipped", "Z"]
     recipes = build_recipes("onnx", partitions_of("onnx", models))
     return dg.Definitions(assets=[build_chain("onnx", models), *recipes], resources={"runner": runner, "recipes": FakeRecipes()})

@@ -1,6 +1,5 @@
 """A home of zooport's own for every test, and a runner over the fake child."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,4 +17,4 @@ def zooport_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fake_runner() -> PoolRunner:
-    return PoolRunner(command=[sys.executable, str(Path(__file__).with_name("fake_chain.py"))], timeout_seconds=30)
+    return PoolRunner(chain="fake_chain:serve", timeout_seconds=30)

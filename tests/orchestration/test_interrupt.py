@@ -17,7 +17,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from orchestration import cli, demo
 from orchestration.resources import PoolRunner
-hanging = PoolRunner(command=[sys.executable, "-c", "import time; time.sleep(600)"])
+hanging = PoolRunner(chain="fake_chain:hang")
 demo.PoolRunner = lambda: hanging
 sys.argv = ["zooport", "demo"]
 cli.main()
@@ -25,7 +25,9 @@ cli.main()
 
 
 def children_of(pid: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(pid).children(recursive=True) if "time.sleep(600)" in " ".join(child.cmdline())]
+    """The zygote and the chain that it has forked, once both are there."""
+    found = [child for child in psutil.Process(pid).children(recursive=True) if "exporters.zygote" in child.cmdline()]
+    return found if len(found) == 2 else []
 
 
 def test_ctrl_c_ends_the_demo_cleanly(zooport_home: Path) -> None:

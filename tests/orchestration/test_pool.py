@@ -15,15 +15,15 @@ from orchestration.outcomes import Event
 from orchestration.pool import Limits, Pool
 from orchestration.reports import last_reports
 
-FAKE = [sys.executable, str(Path(__file__).with_name("fake_chain.py"))]
+FAKE = "fake_chain:serve"
 
 
 def request(model: str, backend: str = "onnx") -> dict[str, object]:
     return {"model": model, "backend": backend, "home": str(home()), "verify": True}
 
 
-def run(model: str, timeout_seconds: float = 30.0, command: list[str] | None = None) -> list[Event]:
-    with Pool(Limits(1, timeout_seconds), command=command or FAKE) as pool:
+def run(model: str, timeout_seconds: float = 30.0, retries: int = 0) -> list[Event]:
+    with Pool(Limits(1, timeout_seconds, memory=2 << 30, retries=retries), chain=FAKE) as pool:
         return [event for _, event in pool.run([request(model)])]
 
 
@@ -89,16 +89,15 @@ def test_prints_beside_the_protocol_and_a_grandchild_on_the_pipes_do_no_harm() -
 
 
 def test_a_grandchild_on_the_pipes_does_not_hide_a_death() -> None:
-    script = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); sys.exit(3)"
     begin = time.monotonic()
-    report = end_of(run("Fine", command=[sys.executable, "-c", script]))
+    report = end_of(run("Orphans"))
     assert time.monotonic() - begin < 10
     assert report.error is not None
     assert "status 3" in report.error.message
 
 
 def test_closing_the_iterator_ends_the_child() -> None:
-    with Pool(Limits(1), command=FAKE) as pool:
+    with Pool(Limits(1), chain=FAKE) as pool:
         events = pool.run([request("Hangs")])
         assert isinstance(next(events)[1], Started)
         assert len(fakes_alive()) == 2  # the child, and the process that forked it
@@ -108,7 +107,7 @@ def test_closing_the_iterator_ends_the_child() -> None:
 
 
 def test_an_interrupt_ends_the_child() -> None:
-    pool = Pool(Limits(1), command=FAKE)
+    pool = Pool(Limits(1), chain=FAKE)
     events = pool.run([request("Hangs")])
     next(events)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
@@ -122,8 +121,8 @@ def test_an_interrupt_ends_the_child() -> None:
     assert not fakes_alive()
 
 
-def test_a_child_that_reads_nothing_is_told_from_its_status() -> None:
-    report = end_of(run("Fine", command=["/bin/false"]))
+def test_a_child_that_says_nothing_is_told_from_its_status() -> None:
+    report = end_of(run("Refuses"))
     assert report.outcome == "failed"
     assert report.error is not None
     assert (report.error.type, report.error.stage) == ("NoReport", "traced_program")

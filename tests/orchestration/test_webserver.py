@@ -49,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ask(home: Path) -> Iterator[Ask]:
     """A webserver over the instance that the demo has just written, as a function from query and variables to data."""
-    fake = PoolRunner(command=[sys.executable, str(Path(__file__).with_name("fake_chain.py"))], timeout_seconds=30)
+    fake = PoolRunner(chain="fake_chain:serve", timeout_seconds=30)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOOPORT_HOME", str(home))
         assert demo.run_demo(fake) == 0

@@ -1,8 +1,10 @@
-"""A test double of `python -m exporters.chain`: the same protocol, no torch. The model's name says how it behaves.
+"""A test double of `exporters.chain.serve`: the same protocol, no torch. The model's name says how it behaves.
 
 `Fine` ends verified, `Differs` ends `ran`, `Raises` reports a failure at the second stage, `Segfaults`, `Killed`, `Hangs`
 and `Silent` do that in their second stage, `DiesVerifying` after the last, `Skipped` is skipped, `Chatty` prints beside the
-protocol and leaves a grandchild that holds its pipes open.
+protocol and leaves a grandchild that holds its pipes open, `Refuses` says nothing at all, `Orphans` does so and leaves a grandchild,
+`Crashes1` is killed the first time that it is tried, `Eats` takes more memory than there is, `Spins` never ends without sleeping either.
+Anything else ends verified.
 """
 
 import hashlib
@@ -12,6 +14,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 from exporters.backends import STAGES, family_of
 
@@ -48,10 +52,18 @@ def die(how: str) -> None:
         case "Silent":
             print("a last word", file=sys.stderr, flush=True)
             sys.exit(0)
+        case "Eats":
+            bytearray(20 << 30)
+        case "Spins":
+            while True:
+                pass
 
 
-def main() -> None:
-    request = json.load(sys.stdin)
+def serve(request: dict[str, Any]) -> None:
+    """What a zygote's child runs."""
+    if log := os.environ.get("FAKE_LOG"):
+        with open(log, "a") as stream:
+            stream.write(f"{request['backend']}|{request['model']}\n")
     model, stages = request["model"].partition("@")[0], STAGES[family_of(request["backend"])]
     if request.get("until"):
         stages = stages[: stages.index(request["until"]) + 1]
@@ -59,6 +71,16 @@ def main() -> None:
     if model == "Skipped":
         say("report", report=report | {"outcome": "skipped", "reason": "not installed: a package"})
         return
+    if model in ("Refuses", "Orphans"):
+        if model == "Orphans":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        sys.exit(3)
+    if model == "Crashes1":
+        first = Path(request["home"]) / "crashed"
+        if not first.exists():
+            first.parent.mkdir(parents=True, exist_ok=True)
+            first.touch()
+            die("Killed")
     if model == "Chatty":
         print("a library prints this")
         print('{"not": "an event"}')
@@ -86,5 +108,7 @@ def main() -> None:
     say("report", report=report | {"artifact": report["stages"][-1]["path"]})
 
 
-if __name__ == "__main__":
-    main()
+def hang(request: dict[str, Any]) -> None:
+    """A chain that says nothing and never ends."""
+    del request
+    time.sleep(600)
