@@ -26,7 +26,9 @@ class Lineage:
         sources: those of `assets` that are observed, not materialized.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey], sources: Iterable[dg.AssetKey], partitions: Sequence[str]):
+    def __init__(
+        self, instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey], sources: Iterable[dg.AssetKey], partitions: Sequence[str]
+    ):
         self._storage = instance.event_log_storage
         self._sources = frozenset(sources)
         self._known: dict[tuple[dg.AssetKey, str], Latest] = {}

@@ -315,8 +315,8 @@ class _Chain:
             return
         self._begun = "verification"
         maker = self._get_maker()
-        from exporters.verification import verify
         from exporters.stages import running
+        from exporters.verification import verify
 
         with running("verification", self._request.backend, self._source.name):
             result = verify(

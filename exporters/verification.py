@@ -102,9 +102,7 @@ def verify(
     return result
 
 
-def _run(
-    folder: Path, labels: list[str], artifact: Path, weights: WeightSet, family: str, result: Verification, runtimes: str
-) -> set[str]:
+def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, family: str, result: Verification, runtimes: str) -> set[str]:
     """Run the job in a child; the labels of the input sets that ran. Sets `outcome`, `load_seconds` and `error`."""
     job: dict[str, Any] = {"family": family, "artifact": str(artifact), "sets": labels, "weights": weights.to_json()}
     if family == "onnx" and weights.files:

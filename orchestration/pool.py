@@ -19,10 +19,13 @@ from typing import Any
 import psutil
 
 from exporters.backends import family_of
+from exporters.errors import StoreError
+from exporters.home import store_of
 from exporters.report import Report, StageReport, Started
+from exporters.reports import remember
+from exporters.store import Store
 from exporters.zygote import Call, Zygote, ZygoteLost
 from orchestration.outcomes import Event, NeedsModel, Progress, ending, parse
-from orchestration.reports import remember
 
 CHAIN = "exporters.chain:serve"
 WARM_UP = "exporters.warm:warm_up"
@@ -189,7 +192,8 @@ class Pool:
         finally:
             for writer in writers:
                 os.close(writer)
-        a_try = _Try(task, call, *readers, self._limits.timeout_seconds)
+        stdout, stderr = readers
+        a_try = _Try(task, call, stdout, stderr, self._limits.timeout_seconds)
         self._tries.add(a_try)
         for source in (*readers, call):
             self._selector.register(source, selectors.EVENT_READ, a_try)
@@ -286,7 +290,8 @@ class Pool:
         report = progress.obituary(kind, how, list(a_try.tail))
         if kind != "Timeout" and task.attempts <= self._limits.retries:
             return task, report
-        remember(Path(task.request["home"]), report)
+        report.at, report.run = time.time(), task.request.get("run") or ""
+        _leave(task.request, report)
         return None, report
 
     def _drop(self, a_try: _Try) -> None:
@@ -309,3 +314,13 @@ def _is_news(event: Event, told: set[str]) -> bool:
             return False
         told.add(event.stage)
     return True
+
+
+def _leave(request: Request, report: Report) -> None:
+    """Leave the report of a chain that left none where its own would be. A store that can't be written ends no run: the report itself says so."""
+    place = Path(request["home"])
+    try:
+        remember(Store(request.get("store") or store_of(place), cache=place / "cache" / "artifacts"), report)
+    except StoreError as error:
+        assert report.error is not None
+        report.error.message += f"\nand the store doesn't have this report: {error}"

@@ -1,6 +1,6 @@
 """What the assets run on: a pool of forked children on this machine."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
