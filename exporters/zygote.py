@@ -2,7 +2,7 @@
 
 A call is a function of one JSON value. Whoever asks for it connects to the zygote's socket and hands over where the child's standard
 output and error shall go; the connection is the call's life: the zygote tells through it how the child ended, and kills the child and
-everything that it started when the other side closes it, dies or is killed. Once the process that made the zygote is gone, so is the zygote.
+everything that it started when the other side closes it, dies or is killed. With the process that made it goes the zygote.
 
 Importing torch, transformers and a backend takes five to nine CPU seconds, forking a child that has them two hundredths.
 """

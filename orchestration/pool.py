@@ -317,7 +317,10 @@ def _is_news(event: Event, told: set[str]) -> bool:
 
 
 def _leave(request: Request, report: Report) -> None:
-    """Leave the report of a chain that left none where its own would be. A store that can't be written ends no run: the report itself says so."""
+    """Leave the report of a chain that left none where its own would be.
+
+    A store that can't be written ends no run: the report itself says so.
+    """
     place = Path(request["home"])
     try:
         remember(Store(request.get("store") or store_of(place), cache=place / "cache" / "artifacts"), report)
