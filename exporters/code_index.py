@@ -12,6 +12,7 @@ References are over-approximated: every name that occurs counts, whatever its sc
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +20,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exporters.code_reading import Module
 from exporters.docstrings import parse_fields
 from exporters.store import json_digest, write_whole
 
-PACKAGE = "exporters"
 FOLDER = Path(__file__).parent
 # of this index' own rules: raise it when they change what a fingerprint means
-FORMAT = 1
+FORMAT = 2
 
 _DECORATORS = {"register_patch": "patch", "register_fx_node_fix": "fx_node_fix", "register_fx_program_fix": "fx_program_fix"}
 # assignments that register what they hold: what refers to a table doesn't thereby reach the functions in it
@@ -41,7 +42,15 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "verification": ("exporters.verification:verify", "exporters.runtimes:main"),
 }
 # A stage reaches a sample only through its digest (exporters/identity.py), and the store, the ledger and this index don't make anything.
-_NOT_FOLLOWED = ("exporters.zoo", "exporters.source", "exporters.store", "exporters.ledger", "exporters.code_index", "exporters.report")
+_NOT_FOLLOWED = (
+    "exporters.zoo",
+    "exporters.source",
+    "exporters.store",
+    "exporters.ledger",
+    "exporters.code_index",
+    "exporters.code_reading",
+    "exporters.report",
+)
 # what decides on samples beside code
 _SAMPLE_DATA = ("zoo/overrides.json",)
 
@@ -96,7 +105,8 @@ def _cached(digest: str, cache: Path | None, folder: Path) -> CodeIndex:
             return CodeIndex(tuple(rows), known["core"])
         except (OSError, ValueError, KeyError, TypeError):
             pass  # not there, or not readable any more: it is made again
-    index = _Sources(folder).index()
+    with _without_collector():
+        index = _Sources(folder).index()
     if stored is not None:
         content = {"workarounds": [asdict(row) for row in index.workarounds], "core": dict(index.core)}
         with contextlib.suppress(OSError):  # a read-only home costs this time in every process, and no more
@@ -104,98 +114,16 @@ def _cached(digest: str, cache: Path | None, folder: Path) -> CodeIndex:
     return index
 
 
-# ── One module ────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class _Module:
-    """A module's definitions by name; under the empty name what runs when it is imported and binds nothing."""
-
-    name: str
-    file: str
-    definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
-    imports: dict[str, str] = field(default_factory=dict)  # local name -> `module` or `module:name`
-    imported: set[str] = field(default_factory=set)  # modules of the package that importing this one imports
-    docstrings: dict[str, str] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)  # of definitions asked for so far
-    references: dict[str, frozenset[str]] = field(default_factory=dict)
-
-
-class _Reader:
-    """Reads one module into definitions."""
-
-    def __init__(self, name: str, file: str, text: bytes, modules: frozenset[str]) -> None:
-        self._modules = modules
-        self._module = _Module(name, file, {"": []})
-        tree = ast.parse(text)
-        for statement in tree.body:
-            if isinstance(statement, ast.FunctionDef):
-                self._module.docstrings[statement.name] = ast.get_docstring(statement) or ""
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self._read_import(node)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                _drop_docstring(node)
-        for statement in tree.body:
-            self._read(statement)
-
-    @property
-    def module(self) -> _Module:
-        return self._module
-
-    def _read(self, statement: ast.stmt) -> None:
-        definitions = self._module.definitions
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                definitions.setdefault(name, []).append(statement)
-            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                for name in _bound(statement):
-                    definitions.setdefault(name, []).append(statement)
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.Expr(value=ast.Constant()):
-                pass  # types and docstrings run nothing
-            case ast.Import() | ast.ImportFrom():
-                if names := set(_imported_modules(statement, self._modules)):
-                    # the order of imports is the order of registrations
-                    self._module.imported |= names
-                    definitions[""].append(statement)
-            case _:
-                definitions[""].append(statement)
-                for name in _bound(statement):
-                    definitions.setdefault(name, []).append(statement)
-
-    def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Local names of the package's modules and definitions, wherever in the module they are imported."""
-        if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                target = whole if whole in self._modules else f"{node.module}:{alias.name}"
-                self._module.imports[alias.asname or alias.name] = target
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if _is_ours(alias.name):
-                    self._module.imports[alias.asname or alias.name.partition(".")[0]] = alias.name
-
-
-@functools.lru_cache(maxsize=512)
-def _read(name: str, file: str, text: bytes, modules: frozenset[str]) -> _Module:
-    return _Reader(name, file, text, modules).module
-
-
-def _is_ours(module: str) -> bool:
-    return module == PACKAGE or module.startswith(f"{PACKAGE}.")
-
-
-def _imported_modules(statement: ast.Import | ast.ImportFrom, modules: frozenset[str]) -> Iterator[str]:
-    names = [alias.name for alias in statement.names]
-    if isinstance(statement, ast.ImportFrom):
-        base = statement.module or ""
-        names = [base, *(f"{base}.{name}" for name in names)]
-    yield from (name for name in names if name in modules)
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds, in whatever it nests."""
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Syntax trees are many objects and live until the end: looking through them for garbage takes half as long as reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 # ── The package ───────────────────────────────────────────────────────────────
@@ -207,12 +135,15 @@ class _Modules:
     def __init__(self, texts: Mapping[str, tuple[str, bytes]]) -> None:
         self._texts = texts
         self._names = frozenset(texts)
+        self._read: dict[str, Module] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def __getitem__(self, name: str) -> _Module:
-        return _read(name, *self._texts[name], self._names)
+    def __getitem__(self, name: str) -> Module:
+        if name not in self._read:
+            self._read[name] = Module(name, *self._texts[name], self._names)
+        return self._read[name]
 
     def registering(self) -> list[str]:
         """Modules that can register a workaround, sorted."""
@@ -228,6 +159,8 @@ class _Sources:
         self._modules = _Modules({name: (str(path.relative_to(folder.parent)), path.read_bytes()) for name, path in files.items()})
         self._data = "".join(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _SAMPLE_DATA if (folder / name).exists())
         self._constants: dict[str, dict[str, Any]] = {}
+        self._references: dict[str, frozenset[str]] = {}
+        self._digests: dict[str, str] = {}
 
     def index(self) -> CodeIndex:
         core = {name: self._fingerprint(roots, follow_samples=name == "sample") for name, roots in ROOTS.items()}
@@ -241,7 +174,7 @@ class _Sources:
             found = [*self._decorated(module), *self._tabled(module)]
             yield from sorted(found, key=lambda each: each.line)
 
-    def _decorated(self, module: _Module) -> Iterator[Workaround]:
+    def _decorated(self, module: Module) -> Iterator[Workaround]:
         for statements in module.definitions.values():
             for function in statements:
                 if not isinstance(function, ast.FunctionDef):
@@ -252,7 +185,7 @@ class _Sources:
                         operators = [self._evaluate(module, each.value) for each in call.keywords if each.arg == "operators"]
                         yield self._workaround(module, function, _DECORATORS[call.func.id], scope, (*paths, *(operators or [()])[0]))
 
-    def _tabled(self, module: _Module) -> Iterator[Workaround]:
+    def _tabled(self, module: Module) -> Iterator[Workaround]:
         """Functions in the tables: by operator, or each with the operators that it reads."""
         for table, kind in _TABLES.items():
             targets: dict[str, list[str]] = {}
@@ -270,13 +203,13 @@ class _Sources:
                 assert isinstance(function, ast.FunctionDef), f"{module.name}:{name} is in {table} and not a function"
                 yield self._workaround(module, function, kind, "onnx", tuple(operators))
 
-    def _workaround(self, module: _Module, function: ast.FunctionDef, kind: str, scope: str, targets: tuple[str, ...]) -> Workaround:
+    def _workaround(self, module: Module, function: ast.FunctionDef, kind: str, scope: str, targets: tuple[str, ...]) -> Workaround:
         fingerprint = json_digest([kind, scope, targets, self._fingerprint((f"{module.name}:{function.name}",))])
         first_line = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
-        fields = parse_fields(module.docstrings.get(function.name, ""))
+        fields = parse_fields(module.docstring(function.name))
         return Workaround(f"{scope}:{function.name}", kind, scope, targets, fingerprint, module.file, first_line, fields)
 
-    def _evaluate(self, module: _Module, node: ast.expr) -> Any:
+    def _evaluate(self, module: Module, node: ast.expr) -> Any:
         """The value of an expression over literals and the module's own constants.
 
         Raises:
@@ -290,7 +223,7 @@ class _Sources:
                 f"{module.file}:{getattr(node, 'lineno', '?')}: a registration is made of literals and constants of its module"
             ) from error
 
-    def constant(self, module: _Module, name: str) -> Any:
+    def constant(self, module: Module, name: str) -> Any:
         """Raises KeyError if `name` isn't one assignment of something that can be evaluated."""
         known = self._constants.setdefault(module.name, {})
         if name not in known:
@@ -311,21 +244,23 @@ class _Sources:
         waiting = list(roots)
         while waiting:
             key = waiting.pop()
+            if key in reached:
+                continue
             module = key.partition(":")[0]
-            if key in reached or module not in self._modules:
-                continue
-            if not follow_samples and any(module == name or module.startswith(f"{name}.") for name in _NOT_FOLLOWED):
-                continue
-            reached.add(key)
-            waiting.extend(self._refers_to(key))
+            if module in self._modules and (follow_samples or not self._is_left_out(module)):
+                reached.add(key)
+                waiting.extend(self._refers_to(key))
         return reached
 
+    @staticmethod
+    @functools.cache
+    def _is_left_out(module: str) -> bool:
+        return any(module == name or module.startswith(f"{name}.") for name in _NOT_FOLLOWED)
+
     def _refers_to(self, key: str) -> frozenset[str]:
-        module, _, name = key.partition(":")
-        known = self._modules[module].references
-        if name not in known:
-            known[name] = frozenset(self._find_references(key))
-        return known[name]
+        if key not in self._references:
+            self._references[key] = frozenset(self._find_references(key))
+        return self._references[key]
 
     def _find_references(self, key: str) -> Iterator[str]:
         module_name, _, name = key.partition(":")
@@ -335,62 +270,29 @@ class _Sources:
             return
         # whoever uses a module has it imported: what that runs has been run, and what it imports in turn
         yield f"{module_name}:"
-        if name == "":
-            yield from (f"{other}:" for other in module.imported)
-        if name not in module.definitions:
-            if name in module.imports:  # handed on from elsewhere
-                yield self._whole(module.imports[name])
-            return
-        if name in _TABLES:
-            return
-        for statement in module.definitions[name]:
-            yield from self._names_in(module, statement)
-
-    def _names_in(self, module: _Module, statement: ast.stmt) -> Iterator[str]:
-        of_modules: set[int] = set()  # names that stand for a module of which one attribute is used; a parent comes before its children
-        for node in ast.walk(statement):
-            match node:
-                case ast.Attribute(value=ast.Name(id=name) as base) if (target := module.imports.get(name, "")) in self._modules:
-                    of_modules.add(id(base))
-                    inner = f"{target}.{node.attr}"
-                    yield f"{inner}:*" if inner in self._modules else f"{target}:{node.attr}"
-                case ast.Name(id=name) if id(node) not in of_modules:
-                    if name in module.imports:
-                        yield self._whole(module.imports[name])
-                    elif name in module.definitions:
-                        yield f"{module.name}:{name}"
-                case ast.Constant(value=str() as text) if text in self._modules and text != PACKAGE:
-                    yield f"{text}:*"  # imported by its name
-
-    def _whole(self, target: str) -> str:
-        return f"{target}:*" if target in self._modules else target
+        if name not in module.definitions and name in module.imports:  # handed on from elsewhere
+            yield module.whole(module.imports[name])
+        elif name not in _TABLES:
+            yield from module.references(name)
 
     def _digest(self, key: str) -> str:
         """Of a definition's syntax trees; of a table and of what is not in this package, nothing."""
-        module_name, _, name = key.partition(":")
-        module = self._modules[module_name]
-        if name not in module.digests:
-            statements = [] if name in _TABLES else module.definitions.get(name, [])
-            module.digests[name] = json_digest([ast.dump(statement) for statement in statements])
-        return module.digests[name]
+        if key not in self._digests:
+            module_name, _, name = key.partition(":")
+            found = [] if name in _TABLES else self._modules[module_name].definition(name)
+            self._digests[key] = "".join(each.digest for each in found)
+        return self._digests[key]
 
 
 class _Constants(dict[str, Any]):
     """A namespace that evaluates a module's constants as they are asked for, with the builtins that make collections."""
 
-    def __init__(self, sources: _Sources, module: _Module) -> None:
+    def __init__(self, sources: _Sources, module: Module) -> None:
         super().__init__(__builtins__={each.__name__: each for each in (tuple, list, set, frozenset, dict, sorted, range, zip)})
         self._sources, self._module = sources, module
 
     def __missing__(self, name: str) -> Any:
         return self._sources.constant(self._module, name)
-
-
-def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-    """The only text in a syntax tree that changes no behaviour."""
-    first = node.body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        node.body = node.body[1:] or [ast.Pass()]
 
 
 def _module_name(path: Path, folder: Path) -> str:

@@ -6,7 +6,8 @@ import uuid
 from dataclasses import replace
 from typing import get_args
 
-from exporters.code_index import PACKAGE, CodeIndex, Workaround
+from exporters.code_index import CodeIndex, Workaround
+from exporters.code_reading import PACKAGE
 from exporters.store import json_digest
 from exporters.utils import REGISTRY, Kind, Registration, selected
 

@@ -141,6 +141,30 @@ def test_a_translation_in_the_table_and_an_ir_fix_with_its_operators_are_workaro
     assert (found.scope, found.targets) == ("onnx", ("TopK", "Sort"))
 
 
+@pytest.mark.parametrize(
+    "added",
+    ["torch.backends.flags = 1", "if torch.cuda.is_available():\n    def later(): return 1", "for each in ():\n    torch.add = each"],
+    ids=["attribute", "branch", "loop"],
+)
+def test_what_importing_a_module_does_concerns_all_that_use_it(index: CodeIndex, package: Path, added: str) -> None:
+    names, cores = changed(index, edit(package, "models/pooling.py", '@register_patch("dynamo"', f'{added}\n\n\n@register_patch("dynamo"'))
+    assert "dynamo:_patch_max_pool1d" in names
+    assert cores == {"dynamo", "onnx", "executorch"}
+
+
+def test_what_a_workaround_imports_while_it_runs_is_part_of_it(package: Path) -> None:
+    """Importing a module runs it, whether or not a name of it is used."""
+    before = edit(package, "models/canine.py", "    def ", "    import exporters.models.pooling\n\n    def ")
+    after = edit(package, "models/pooling.py", "\ndef ", "\ntorch.flags = 1\n\n\ndef ")
+    assert "dynamo:_patch_local_attention" in changed(before, after)[0]
+
+
+@pytest.mark.parametrize("line", ["from . import muse", "from exporters.zoo.sample import *"])
+def test_an_import_that_cannot_be_followed_is_refused(package: Path, line: str) -> None:
+    with pytest.raises(ValueError, match=r"pooling\.py:\d+: import by name and with the full path"):
+        edit(package, "models/pooling.py", '@register_patch("dynamo"', f'{line}\n\n\n@register_patch("dynamo"')
+
+
 # ── The rest ──────────────────────────────────────────────────────────────────
 
 
