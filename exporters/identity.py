@@ -3,15 +3,19 @@
 Together they say when a trace has to be made again, whatever was edited in the code that builds samples.
 """
 
+import functools
 import hashlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -49,11 +53,12 @@ def identify(sample: "Sample", *, values: bool) -> Identity:
     model = sample.model
     files = code_files(model)
     state = model.state_dict()
-    inputs = {name: _inputs(given) for name, given in {"": sample.inputs, **sample.others, **_named(sample.wholes)}.items()}
+    told = _Values(model)
+    inputs = {name: _inputs(given, told) for name, given in {"": sample.inputs, **sample.others, **_named(sample.wholes)}.items()}
     digest = json_digest(
         {
             "code": sorted(files.items()),
-            "structure": [(name, *_module(module, set(state))) for name, module in model.named_modules()],
+            "structure": told.modules,
             "weights": [(name, list(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()],
             "ties": weights.aliases(state),
             "inputs": inputs,
@@ -97,50 +102,91 @@ def portable_path(file: Path, module: str) -> str:
 # ── Structure ─────────────────────────────────────────────────────────────────
 
 
-def _module(module: nn.Module, persistent: set[str]) -> tuple[str, list[Any]]:
-    """A module's class and everything on it that a forward can read: plain values, its config, tensors that aren't saved."""
-    facts = sorted(_facts(module), key=lambda fact: fact[0])
-    return f"{type(module).__module__}.{type(module).__qualname__}", facts
+class _Values:
+    """A model's modules as JSON: everything on them that a forward can read, whatever it is nested in.
+
+    An object is told once, by its class and what it holds; where it occurs again, by its number. Modules that the model has under a name
+    are told where they are; one that it hides in a plain list is told with its weights.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = list(model.named_modules())
+        self._numbers = {id(module): number for number, (_, module) in enumerate(named)}
+        self._told: list[Any] = []  # kept alive, so that no other object gets the same id
+        self.modules = [(name, _class(module), sorted(self._facts(module), key=lambda fact: fact[0])) for name, module in named]
+
+    def _facts(self, module: nn.Module) -> Iterator[tuple[str, Any]]:
+        """Plain values, its config, tensors that aren't saved."""
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name in module._non_persistent_buffers_set:
+                yield f"buffer {name}", _bytes(buffer)
+        for name, value in vars(module).items():
+            if name not in _ORIGIN and name not in ("_parameters", "_buffers", "_modules"):
+                yield name, self.plain(value)
+
+    def plain(self, value: Any) -> Any:
+        """A value as JSON; of what holds nothing that can be read, its text without addresses."""
+        match value:
+            case None | bool() | int() | float() | str():
+                return value if value == value else "nan"
+            case Mapping():
+                return {_text(key): self.plain(part) for key, part in value.items() if str(key) not in _ORIGIN}
+            case list() | tuple():
+                return [self.plain(part) for part in value]
+            case set() | frozenset():
+                return sorted(json.dumps(self.plain(part), sort_keys=True) for part in value)
+            case torch.Tensor():
+                return _bytes(value)
+            case np.ndarray():
+                return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+            case type():
+                return f"{value.__module__}.{value.__qualname__}"
+            case ModuleType():
+                return value.__name__  # its text says where it is installed
+        if id(value) in self._numbers:
+            return ["again", self._numbers[id(value)]]
+        self._numbers[id(value)] = len(self._numbers)
+        self._told.append(value)
+        held = self.plain(_held(value))
+        return [_class(value), held or _text(value)]
 
 
-def _facts(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    for name, buffer in module._buffers.items():
-        if buffer is not None and name in module._non_persistent_buffers_set:
-            yield f"buffer {name}", _bytes(buffer)
-    for name, value in vars(module).items():
-        if name in _ORIGIN or name in ("_parameters", "_buffers", "_modules"):
-            continue
-        if isinstance(value, torch.Tensor):
-            yield name, _bytes(value)
-        elif hasattr(value, "to_dict"):  # a config
-            yield name, _plain({key: part for key, part in value.to_dict().items() if key not in _ORIGIN})
-        else:
-            yield name, _plain(value)
+def _text(value: Any) -> str:
+    return _ADDRESS.sub("", str(value))
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON; of what JSON doesn't know, its text without addresses."""
+def _class(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _held(value: Any) -> dict[str, Any]:
+    """What an object holds: of a config its fields, of a module its weights too, of a function what it was made with."""
     match value:
-        case None | bool() | int() | float() | str():
-            return value if value == value else "nan"
-        case Mapping():
-            return {str(key): _plain(part) for key, part in value.items() if str(key) not in _ORIGIN}
-        case list() | tuple():
-            return [_plain(part) for part in value]
-        case set() | frozenset():
-            return sorted(str(_plain(part)) for part in value)
-        case torch.Tensor():
-            return _bytes(value)
-    return _ADDRESS.sub("", repr(value)) if type(value).__module__ in ("builtins", "torch") else f"{type(value).__module__}.{type(value)}"
+        case FunctionType():
+            # its code is the model's own source file, or a package's, which the key names with its version
+            cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+            return {
+                "name": f"{value.__module__}.{value.__qualname__}",
+                "with": [cells, value.__defaults__, value.__kwdefaults__, vars(value)],
+            }
+        case MethodType():
+            return {"function": value.__func__, "of": value.__self__}
+        case functools.partial():
+            return {"function": value.func, "with": [value.args, value.keywords]}
+    if hasattr(value, "to_dict"):  # a config
+        return dict(value.to_dict())
+    slots = [name for kind in type(value).__mro__ for name in np.atleast_1d(getattr(kind, "__slots__", ()))]
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return dict(sorted((held | getattr(value, "__dict__", {})).items()))
 
 
 # ── Tensors ───────────────────────────────────────────────────────────────────
 
 
-def _inputs(given: Mapping[str, Any]) -> list[Any]:
+def _inputs(given: Mapping[str, Any], told: _Values) -> list[Any]:
     pytrees.register_all()
     leaves, spec = pytree.tree_flatten(dict(given))
-    return [_ADDRESS.sub("", repr(spec)), [_bytes(leaf) if isinstance(leaf, torch.Tensor) else _plain(leaf) for leaf in leaves]]
+    return [_text(spec), [_bytes(leaf) if isinstance(leaf, torch.Tensor) else told.plain(leaf) for leaf in leaves]]
 
 
 def _bytes(tensor: torch.Tensor) -> list[Any]:
