@@ -49,6 +49,7 @@ class Request(BaseModel):
         max_sizes: upper bounds of dynamic axes, by name.
         out: also put the export into this folder; `pack` makes it self-contained.
         use_cache: False makes every stage anew.
+        skip_known: False tries also what `exporters.known_issues` says can't be exported.
         run: what the caller calls this run; kept with what it makes.
         until: the last stage that is wanted; the chain ends there, and what is known of the whole export stays as it was.
         cached_only: end with `NeedsModel`, and without a report, where anything would need the model or torch.
@@ -67,6 +68,7 @@ class Request(BaseModel):
     out: str | None = None
     pack: bool = False
     use_cache: bool = True
+    skip_known: bool = True
     until: str | None = None
     run: str = ""
     cached_only: bool = False
@@ -123,7 +125,8 @@ class _Chain:
 
     def _run(self) -> Report:
         name, request = self._source.zoo_name, self._request
-        reason = known_issues.skip_reason(name, request.backend, dynamic=request.dynamic) or requirements.skip_reason(name)
+        known = known_issues.skip_reason(name, request.backend, dynamic=request.dynamic) if request.skip_known else ""
+        reason = known or requirements.skip_reason(name)
         if reason:
             return self._skip(reason)
         try:

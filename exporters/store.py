@@ -168,6 +168,33 @@ class Store:
                         raise text
                     yield tuple(path.removeprefix(f"{above.path}/").removesuffix(".json").split("/")), _parse_ref(text)
 
+    # ── Other files ───────────────────────────────────────────────────────────
+    # kept beside the artifacts by whoever has something to keep, and never collected
+
+    def read_file(self, *parts: str) -> bytes | None:
+        """The file at `<parts…>`, or None where there is none."""
+        target = self.root.joinpath(*parts)
+        with self.reporting("read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self.objects.read(target.path) if isinstance(self.objects, RemoteObjects) else Path(target.path).read_bytes()
+        return None
+
+    def write_file(self, *parts: str, content: bytes) -> str:
+        """Write a file whole; where it lies, for people."""
+        target = self.root.joinpath(*parts)
+        with self.reporting("write to"):
+            if isinstance(self.objects, RemoteObjects):
+                self.objects.write(target.path, content)
+            else:
+                write_whole(Path(target.path), content)
+        return str(target)
+
+    def files(self, folder: str) -> list[str]:
+        """Names of the files in a folder, sorted."""
+        place = self.root / folder
+        with self.reporting("read"):
+            names = [path.rpartition("/")[2] for path in place.fs.find(place.path, maxdepth=1)]
+        return sorted(name for name in names if not name.startswith("."))  # those are being written
+
     def _ref(self, parts: tuple[str, ...]) -> UPath:
         *folders, name = parts
         return self.root.joinpath("refs", *folders, f"{name}.json")
@@ -221,12 +248,12 @@ def _parse_ref(text: bytes) -> dict[str, Any] | None:
     return content if checksum == json_digest(content) else None
 
 
-def write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, content: str | bytes) -> None:
     """Write a local file aside and rename it, so that a reader sees the old or the new one and never a part; its folders are made."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        aside.write_text(text)
+        aside.write_bytes(content.encode() if isinstance(content, str) else content)
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def leftovers(store: Store, home: Path, before: float) -> Iterator[Path]:
     assert isinstance(local, LocalObjects)
     places = [home / "exports", home / "weights", local.root / "stamps"]
     if store.copies is None:
-        places.append(local.root / "refs")
+        places += [local.root / "refs", local.root / "history"]
     yield from (path for path in local.unfinished() if _touched(path) <= before)
     for place in places:
         # parents come first: what lies in a leftover goes with it

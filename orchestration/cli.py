@@ -50,6 +50,7 @@ def export(
     opset: Annotated[int | None, typer.Option(help="ONNX operator set version.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare with eager on the runtime.")] = True,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Make every stage anew.")] = False,
+    try_known: Annotated[bool, typer.Option("--try-known", help="Also try what a known issue keeps from being exported.")] = False,
     as_json: Json = False,
 ) -> None:
     """Export models: a row a stage as it ends, then parity, outcome and where the artifact lies."""
@@ -60,6 +61,7 @@ def export(
         "pack": pack,
         "verify": verify,
         "use_cache": not no_cache,
+        "skip_known": not try_known,
         "max_sizes": export_command.parse_sizes(max_sizes or []),
     }
     if out is not None:
@@ -161,6 +163,20 @@ def ablate(
 
     chosen = [name.strip() for names in models or [] for name in names.split(",")]
     raise typer.Exit(ablate_command.ablate(workarounds or [], everything=everything, models=chosen, runs=runs, docs=docs, as_json=as_json))
+
+
+@app.command()
+def report(
+    html: Annotated[Path | None, typer.Option(help="Also write it as a page, one file that needs nothing else.", dir_okay=True)] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Compare with how things stood then: 2026-11-23, 7d, 2w.  [default: the last report]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what broke since the last report and where, what each cause of failure holds back, and what the exports cost."""
+    from orchestration import report_command
+
+    raise typer.Exit(report_command.report(html=html, since=since, as_json=as_json))
 
 
 @app.command()

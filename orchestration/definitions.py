@@ -3,10 +3,13 @@
 import dagster as dg
 
 from assets.chains import build_chain
+from assets.fleet_report import NAME as FLEET_REPORT
+from assets.fleet_report import build_fleet_report
 from assets.partitions import partitions_of
 from assets.recipes import build_recipes
 from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
+from orchestration.reporter import StoreReporter
 from orchestration.resources import PoolRunner, StoreRecipes
 
 
@@ -15,17 +18,19 @@ def job_name(family: str) -> str:
     return f"export_{family}"
 
 
-def build(runner: object, recipes: object = None) -> dg.Definitions:
+def build(runner: object, recipes: object = None, reporter: object = None) -> dg.Definitions:
     """All assets and their jobs over the whole zoo and the checkpoints that a `zoo.toml` names.
 
     Args:
         runner: an `assets.runner.ChainRunner`, or what is used like one.
         recipes: an `assets.runner.RecipeReader`, or what is used like one; by default the one over this machine's store.
+        reporter: an `assets.runner.ReportMaker`, or what is used like one; the same.
     """
     models = [*catalogue.names(), *zoo_file.read()]
     return dg.Definitions(
         assets=[
-            asset for family in STAGES for asset in (build_chain(family, models), *build_recipes(family, partitions_of(family, models)))
+            *(asset for family in STAGES for asset in (build_chain(family, models), *build_recipes(family, partitions_of(family, models)))),
+            build_fleet_report(),
         ],
         jobs=[
             dg.define_asset_job(
@@ -34,8 +39,13 @@ def build(runner: object, recipes: object = None) -> dg.Definitions:
                 description=f"One model through the {family} chain, checks included.",
             )
             for family in STAGES
+        ]
+        + [
+            dg.define_asset_job(
+                FLEET_REPORT, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
+            )
         ],
-        resources={"runner": runner, "recipes": recipes or StoreRecipes()},
+        resources={"runner": runner, "recipes": recipes or StoreRecipes(), "reporter": reporter or StoreReporter()},
         executor=dg.in_process_executor,
     )
 

@@ -156,6 +156,7 @@ def test_leftovers_go_when_they_are_old(place: Place) -> None:
     stays = [place.home / "exports" / "onnx" / "Model" / ".hidden", place.home / "weights" / "Model.0123.safetensors", place.home / unique]
     if place.kind == "local":
         left.append(local.root / "refs" / "onnx" / f".Model.json.{unique}")
+        left.append(local.root / "history" / f".snapshot.json.gz.{unique}")
     for path in [*left, *stays]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
