@@ -12,6 +12,9 @@ from exporters.zoo import catalogue, zoo_file
 from orchestration.reporter import StoreReporter
 from orchestration.resources import PoolRunner, StoreRecipes
 
+# an op has the asset's own name, and a job may not
+REPORT_JOB = "report_fleet"
+
 
 def job_name(family: str) -> str:
     """The job that runs a family's whole chain."""
@@ -42,7 +45,7 @@ def build(runner: object, recipes: object = None, reporter: object = None) -> dg
         ]
         + [
             dg.define_asset_job(
-                FLEET_REPORT, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
+                REPORT_JOB, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
             )
         ],
         resources={"runner": runner, "recipes": recipes or StoreRecipes(), "reporter": reporter or StoreReporter()},

@@ -1,6 +1,6 @@
 """The kept snapshots: one small file each in the artifact store, written once, never changed and never collected.
 
-    history/20261130T061500Z-1a2b3c4d.json.gz
+    history/20261130T061500.123456Z-1a2b3c4d.json.gz
 
 The name is the moment and a digest of the content, so that names sort by time and two machines never write over each other.
 A file is compressed JSON: names once, then a row a partition (`_ROW`), then a row a stage in it (`_STAGE_ROW`).
@@ -24,8 +24,8 @@ from orchestration.report.snapshot import Key, Partition, Snapshot, StageFacts
 FOLDER = "history"
 # of this format: a file of another one is passed over
 _FORMAT = 1
-_NAME = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]{8}\.json\.gz")
-_MOMENT = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}\.json\.gz")
+_MOMENT = "%Y%m%dT%H%M%S.%fZ"
 _ROW = ("model", "backend", "outcome", "shapes", "stage", "kind", "message", "max_abs_diff", "at", "run")
 _STAGE_ROW = ("stage", "cached", "cpu_seconds", "peak_rss_mb", "bytes")
 # repeated texts, kept once in a table of their own
