@@ -38,7 +38,12 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "dynamo": _MAKERS,
     "onnx": (*_MAKERS, "exporters.exporter_onnx:OnnxExporter"),
     "executorch": (*_MAKERS, "exporters.exporter_executorch:ExecutorchExporter"),
-    "sample": ("exporters.zoo.build:build", "exporters.zoo.checkpoints:load", "exporters.identity:identify"),
+    "sample": (
+        "exporters.zoo.build:build",
+        "exporters.zoo.checkpoints:load",
+        "exporters.zoo.model_file:load",
+        "exporters.identity:identify",
+    ),
     "verification": ("exporters.verification:verify", "exporters.runtimes:main"),
 }
 # A stage reaches a sample only through its digest (exporters/identity.py), and the store, the ledger and this index don't make anything.

@@ -44,11 +44,11 @@ class Options:
 
 
 def sample_parts(source: Source, index: CodeIndex) -> dict[str, Any]:
-    """What a sample is built from: code and data of the zoo, the model type or the checkpoint, packages."""
+    """What a sample is built from: code and data of the zoo, the model type, the checkpoint or the file, packages."""
     return {
         "source": source.digest,
         "weights": source.weights_digest,
-        "known": asdict(catalogue.entry(source.name)) if source.checkpoint is None else {},
+        "known": asdict(catalogue.entry(source.name)) if source.in_zoo else {},
         "packages": versions(_SAMPLE_PACKAGES),
         "code": index.core["sample"],
     }

@@ -1,4 +1,4 @@
-"""What is exported: a class of the zoo or a checkpoint, known by a digest before anything heavy is imported."""
+"""What is exported: a class of the zoo, a checkpoint or a Python file, known by a digest before anything heavy is imported."""
 
 import functools
 import hashlib
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporters import hub
-from exporters.errors import MissingPackage
+from exporters.errors import MissingPackage, UsageError
 from exporters.store import json_digest
 from exporters.zoo import catalogue, requirements, zoo_file
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
@@ -31,11 +31,12 @@ class Source:
 
     Attributes:
         name: under which its artifacts are kept; a class name, a checkpoint's name in `zoo.toml`, its hub id with two dashes for the slash,
-            or its folder's name with a digest of the path.
+            or its folder's or file's name with a digest of the path.
         digest: of the model's architecture, sizes and inputs, as far as they don't follow from our code and the package versions.
         weights_digest: of the weights' values, for stages that bake them in.
         task: what a checkpoint is loaded for; empty for the class that its config names.
         revision: the commit of a checkpoint from the hub; empty for any other model.
+        file: a Python file that builds the model (exporters/zoo/model_file.py).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     checkpoint: CheckpointInfo | None = None
     task: str = ""
     revision: str = ""
+    file: Path | None = None
 
     def sample(self) -> "Sample":
         """Build the model and its inputs. Imports torch and the model's module of transformers.
@@ -64,16 +66,25 @@ class Source:
             from exporters.zoo.checkpoints import load
 
             return load(self.checkpoint.path, task=self.task)
+        if self.file is not None:
+            from exporters.zoo import model_file
+
+            return model_file.load(self.file)
         from exporters.zoo.build import build
 
         return build(self.name)
 
     @property
+    def in_zoo(self) -> bool:
+        """Whether it is a class of the zoo, tiny and with random weights."""
+        return self.checkpoint is None and self.file is None
+
+    @property
     def zoo_name(self) -> str:
         """What the zoo and the known issues call it: of a checkpoint its class, as far as that is known before it is loaded."""
-        if self.checkpoint is None:
+        if self.in_zoo:
             return self.name
-        return "" if self.task else self.checkpoint.architecture or ""
+        return "" if self.task or self.checkpoint is None else self.checkpoint.architecture or ""
 
     @property
     def weight_files(self) -> tuple[Path, ...]:
@@ -82,12 +93,12 @@ class Source:
 
 
 def resolve(model: str) -> Source:
-    """A class of the zoo or a checkpoint of `zoo.toml` by its name, any other checkpoint by its folder or its hub id.
+    """A class of the zoo or a checkpoint of `zoo.toml` by its name; any other checkpoint by its folder or its hub id; a file by its path.
 
     Raises:
         UnknownModel: it is none of them; with near matches.
         CheckpointError: the folder isn't a whole checkpoint, or the hub can't be reached.
-        UsageError: a `zoo.toml` says what can't be.
+        UsageError: a `zoo.toml` says what can't be, or there is no such file.
     """
     if catalogue.has(model):
         return Source(model, f"zoo:{model}", f"zoo:{model}")
@@ -96,11 +107,23 @@ def resolve(model: str) -> Source:
         entry = named[model]
         return _checkpoint(entry.folder, model, task=entry.task, from_hub=bool(entry.hub))
     path = Path(model).expanduser()
+    if path.suffix == ".py":
+        return _model_file(path)
     if not path.exists() and hub.is_hub_id(model):
         return _checkpoint(hub.snapshot(model), model.replace("/", "--"), from_hub=True)
     if path.exists() or "/" in model or model.startswith((".", "~")):
         return _checkpoint(path)
     raise catalogue.unknown(model, [*catalogue.names(), *named])
+
+
+def _model_file(path: Path) -> Source:
+    """Seeded, a file always builds the same: its text stands for architecture, inputs and values."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}", next="give a Python file with a function `build`") from error
+    where = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    return Source(f"{path.stem}-{where}", digest, digest, file=path.resolve())
 
 
 def _checkpoint(folder: Path, name: str = "", *, task: str = "", from_hub: bool = False) -> Source:

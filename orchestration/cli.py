@@ -38,7 +38,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 @app.command()
 def export(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="A class of the zoo, a name of zoo.toml, a checkpoint folder or a hub id.")
+        list[str],
+        typer.Argument(metavar="MODEL...", help="A class of the zoo, a name of zoo.toml, a checkpoint folder, a hub id or a .py file."),
     ],
     backend: Annotated[list[str] | None, typer.Option(help="Where to; several by repeating it or with commas.  [default: onnx]")] = None,
     out: Annotated[Path | None, typer.Option(help="Also put the artifact into this folder.", file_okay=False)] = None,
@@ -139,7 +140,7 @@ def stale(as_json: Json = False) -> None:
 
 @app.command()
 def drift(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A class of the zoo, a checkpoint folder or a hub id.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A class of the zoo, a checkpoint folder, a hub id or a .py file.")],
     backend: Annotated[str, typer.Option(help="Whose stages to follow.")],
     as_json: Json = False,
 ) -> None:
