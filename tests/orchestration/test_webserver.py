@@ -81,10 +81,11 @@ def test_every_asset_is_in_the_graph(ask: Ask) -> None:
     nodes = ask("{ assetNodes { assetKey { path } groupName kinds isPartitioned hasAssetChecks } }")["assetNodes"]
     assert {tuple(node["assetKey"]["path"]) for node in nodes} >= {("onnx", "ir_fixed_model"), ("executorch", "pte")}
     groups = {tuple(node["assetKey"]["path"]): node["groupName"] for node in nodes}
+    assert groups.pop(("fleet_report",)) == "fleet"
     assert len(groups) == 18
     for (family, stage), group in groups.items():
         assert group == (f"{family}_recipes" if stage.endswith("_recipe") else family)
-    assert all(node["isPartitioned"] for node in nodes)
+    assert [node["assetKey"]["path"] for node in nodes if not node["isPartitioned"]] == [["fleet_report"]]
 
 
 @pytest.mark.parametrize(("family", "last", "backend"), [("onnx", "ir_fixed_model", "onnx"), ("executorch", "pte", "executorch.xnnpack")])
