@@ -200,8 +200,9 @@ class _Chain:
         if self._sample is None:
             maker = self._get_maker()
             identity, selects = maker.identity()
-            self._sample = SampleReference(identity.digest, maker.weights_digest, parts, identity.files, selects)
+            self._sample = SampleReference(identity.digest, maker.weights_digest, parts, identity.files, selects, identity.source)
             self._store.write_ref("samples", self._source.name, content=asdict(self._sample))
+        self._report.inputs = self._sample.source
         return self._sample
 
     def _make(self, stage: str, parts: dict[str, Any], wall: float, cpu: float) -> str:

@@ -41,11 +41,13 @@ class Identity:
         weights: the values of parameters and persistent buffers; empty where it wasn't asked for.
         files: the source files of the model's code, by path with their sha256; relative to the folder that holds their package, absolute
             where there is none.
+        source: where its inputs come from, as `Sample.source` says it.
     """
 
     digest: str
     weights: str
     files: dict[str, str]
+    source: str = "rules"
 
 
 def identify(sample: "Sample", *, values: bool) -> Identity:
@@ -65,7 +67,8 @@ def identify(sample: "Sample", *, values: bool) -> Identity:
             "axes": [asdict(axis) for axis in sample.axes],
         }
     )
-    return Identity(digest, json_digest([(name, _bytes(tensor)) for name, tensor in state.items()]) if values else "", files)
+    weights_digest = json_digest([(name, _bytes(tensor)) for name, tensor in state.items()]) if values else ""
+    return Identity(digest, weights_digest, files, sample.source)
 
 
 def _named(wholes: Mapping[str, Any]) -> dict[str, Any]:

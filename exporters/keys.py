@@ -100,6 +100,7 @@ class SampleReference:
         parts: what it was built from (`sample_parts`).
         files: its model's source files with their digests.
         selects: whether it chooses the outputs that count.
+        source: where its inputs come from.
     """
 
     digest: str
@@ -107,6 +108,7 @@ class SampleReference:
     parts: dict[str, Any]
     files: dict[str, str]
     selects: bool
+    source: str = "rules"
 
     def still_holds(self, parts: Mapping[str, Any]) -> bool:
         """Whether a sample built now would be this one."""

@@ -84,6 +84,8 @@ class Report(BaseModel):
 
     `revision` is the commit of a checkpoint from the hub; `at` is when the export ended, in seconds since the epoch, and `run` what its
     caller calls the run that it was part of (`exporters.chain.Request.run`), empty for the command line.
+    `inputs` says where the inputs come from: the generic rules, or what through which tokenizer or processor; after `rules:` stands why a
+    checkpoint's own gave none.
     `cpu_seconds` is the CPU of the process from its start to the end of the last stage, imports included; `verify_cpu_seconds` that of
     the verification, its child process included; `load_seconds` the wall time in which the runtime loaded the artifact.
     """
@@ -91,6 +93,7 @@ class Report(BaseModel):
     model: str
     backend: str
     revision: str = ""
+    inputs: str = ""
     shapes: Literal["dynamic", "static"] = "dynamic"
     outcome: Outcome = "failed"
     stages: list[StageReport] = Field(default_factory=list)

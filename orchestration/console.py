@@ -89,6 +89,8 @@ class ExportView:
 
     def _end(self, report: Report) -> None:
         self._rest()
+        if report.inputs not in ("", "rules"):
+            self._console.print(f"  inputs   {escape(report.inputs)}")
         reason = f" ({escape(report.reason)})" if report.reason else ""
         self._console.print(f"  outcome  {outcome_text(report.outcome)}{reason}")
         if report.artifact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import inspect
@@ -9,7 +10,9 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
@@ -18,12 +21,12 @@ from transformers.utils import logging as transformers_logging
 
 from exporters.errors import CheckpointError
 from exporters.zoo.checkpoint_info import CheckpointInfo, describe
-from exporters.zoo.inputs import Leaf
-from exporters.zoo.overrides import override
-from exporters.zoo.processors import MEDIA, media_inputs
+from exporters.zoo.joint_inputs import joined_kind, joint_inputs, writes
+from exporters.zoo.overrides import Override, override
+from exporters.zoo.processors import MEDIA, Given, first_line, media_inputs
 from exporters.zoo.sample import Sample
 from exporters.zoo.tasks import TASKS
-from exporters.zoo.texts import text_inputs
+from exporters.zoo.texts import decoder_inputs, text_inputs
 from exporters.zoo.variants import make_sample
 
 __all__ = ["describe", "load", "load_model"]
@@ -50,24 +53,59 @@ def load(path: str | Path, *, task: str = "") -> Sample:
     """
     info = describe(path)
     model = load_model(info, task)
+    declared = override(model.config.model_type, type(model).__name__)
+    refused = ""
+    for given, source in _offers(info.path, model, declared):
+        if given is None:
+            refused = refused or source
+            continue
+        sample = make_sample(model, "", model.main_input_name, declared, seed=_SEED, given=given)
+        sample.source = source
+        reason = _refuses(model, sample.others["batch_1"])
+        if not reason:
+            return sample
+        refused = refused or f"rules: the model refuses what came of {source} ({reason})"
+    sample = make_sample(model, "", model.main_input_name, declared, seed=_SEED)
+    sample.source = refused or "rules"
+    return sample
+
+
+def _offers(folder: Path, model: PreTrainedModel, declared: Override) -> Iterator[tuple[Given | None, str]]:
+    """Inputs that the checkpoint's own tokenizer or processor makes, the fittest first; without inputs, why it makes none."""
     config: PreTrainedConfig = model.config
     parameters = frozenset(inspect.signature(model.forward).parameters)
     main_input = model.main_input_name
     text_config = config.get_text_config()
+    vocabulary = getattr(text_config, "vocab_size", None)
     longest = getattr(text_config, "max_position_embeddings", None) or _UNBOUNDED
-
-    given: dict[str, dict[str, Leaf]] | None = None
-    source = "rules"
-    is_text_only = main_input == "input_ids" and "pixel_values" not in parameters
-    if is_text_only and isinstance(vocabulary := getattr(text_config, "vocab_size", None), int):
-        tokenized = text_inputs(info.path, vocabulary, parameters, longest)
-        if tokenized is not None:
-            given, source = tokenized
+    kind = joined_kind(parameters, declared)
+    if kind and isinstance(vocabulary, int):
+        for joined in joint_inputs(folder, model, declared, kind, vocabulary, longest):
+            yield joined.given, joined.source
     elif main_input in MEDIA and "input_ids" not in parameters:
-        given, source = media_inputs(info.path, main_input, parameters)
-    sample = make_sample(model, "", main_input, override(config.model_type, type(model).__name__), seed=_SEED, given=given)
-    sample.source = source
-    return sample
+        for given, source in media_inputs(folder, main_input, parameters):
+            if given is not None and writes(parameters, main_input):
+                written = decoder_inputs(folder, config, getattr(config, "max_target_positions", None) or longest)
+                if written is not None:
+                    yield {name: {**given[name], **written[0][name]} for name in given}, f"{source}, {written[1]}"
+            yield given, source
+    elif main_input == "input_ids" and isinstance(vocabulary, int):
+        tokenized = text_inputs(folder, vocabulary, parameters, longest)
+        if tokenized is not None:
+            yield tokenized
+
+
+def _refuses(model: PreTrainedModel, inputs: dict[str, Any]) -> str:
+    """What forward says against inputs that a processor made; empty where it takes them.
+
+    A processor and a model that were saved together fit, but not every folder was, and not every processor says how it wants to be asked.
+    """
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model(**copy.deepcopy(inputs))
+    except Exception as error:  # whatever a class raises at what it can't take
+        return first_line(error)
+    return ""
 
 
 def load_model(info: CheckpointInfo, task: str = "") -> PreTrainedModel:

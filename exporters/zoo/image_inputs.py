@@ -53,11 +53,11 @@ def _channels(request: Request) -> int:
     return value if isinstance(value, int) else 3
 
 
-def _counts_images(request: Request) -> bool:
-    """Whether the number of images isn't the batch's."""
-    token = first_of(request.config, "image_token_id", "image_token_index")
-    has_places = token is not None and "input_ids" in request.parameters and request.option("images") != "batch"
-    return has_places or request.option("images") == "free"
+def counts_images(config: PreTrainedConfig, parameters: frozenset[str], option: str | None) -> bool:
+    """Whether the number of images isn't the batch's; `option` as declared under `Override.inputs["images"]`."""
+    token = first_of(config, "image_token_id", "image_token_index")
+    has_places = token is not None and "input_ids" in parameters and option != "batch"
+    return has_places or option == "free"
 
 
 # ── Flattened patches, with the grid of each image ────────────────────────────
@@ -115,7 +115,8 @@ def _pixel_values(request: Request) -> Leaf | None:
                 side = seen.spatial_merge_size * seen.patch_size
                 return Leaf(request.normal((patches, side, side, _channels(request))), ("patches", "", "", ""))  # its grid counts merges
             return Leaf(request.normal((patches, _patch_width(request))), ("patches", ""))
-    rows_axis = "images" if _counts_images(request) else "batch"
+    free = counts_images(request.config, request.parameters, request.option("images"))
+    rows_axis = "images" if free else "batch"
     height, width = _image_shape(request)
     shape: tuple[int, ...] = (request.sizes[rows_axis],)
     axes: tuple[str, ...] = (rows_axis,)

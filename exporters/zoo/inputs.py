@@ -159,6 +159,7 @@ def _make_set(request: Request, has_text: bool) -> None:
     """All leaves of one set, into `request.made`. A tokenizer that made no token types wants none."""
     without = set(request.option("without", ()))
     tensors = request.option("tensors", {})
+    tensors = {name: spec for name, spec in tensors.items() if name not in request.made}  # a processor knows better
     early = [name for name, spec in tensors.items() if not spec.get("late")]
     for name in early:
         request.made[name] = other_inputs.declared(request, name, tensors[name])

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from exporters.zoo.request import Request, first_of
 
@@ -53,7 +54,7 @@ def placeholders(request: Request) -> list[Placeholder]:
         token, counts = _counted(request, kind)
         if token is None:
             continue
-        before, after = _delimiters(request, kind)
+        before, after = delimiters(request.config, kind)
         per_row = rows_of_items(request.sizes["batch"], len(counts))
         remaining = iter(counts)
         for row, items in enumerate(per_row):
@@ -62,11 +63,11 @@ def placeholders(request: Request) -> list[Placeholder]:
     return found
 
 
-def _delimiters(request: Request, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def delimiters(config: PreTrainedConfig, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What stands before and after an item, so that two items that follow each other stay two."""
     stems = ("audio",) if kind == "audio" else ("vision", kind)
-    start = first_of(request.config, *(f"{stem}_{end}" for stem in stems for end in ("start_token_id", "bos_token_id", "begin_token_id")))
-    end = first_of(request.config, *(f"{stem}_{end}" for stem in stems for end in ("end_token_id", "eos_token_id")))
+    start = first_of(config, *(f"{stem}_{end}" for stem in stems for end in ("start_token_id", "bos_token_id", "begin_token_id")))
+    end = first_of(config, *(f"{stem}_{end}" for stem in stems for end in ("end_token_id", "eos_token_id")))
     return ((start,) if isinstance(start, int) else (), (end,) if isinstance(end, int) else ())
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from exporters.zoo.inputs import SETS, Leaf
+from exporters.zoo.request import SETS, Leaf
 
 # Short, so that a run is quick; of several lengths, so that rows need padding; more and longer ones in `other`.
 _ENGLISH: dict[str, list[str]] = {
@@ -97,13 +97,23 @@ def _own_tokenizer(folder: Path) -> Tokenizer | None:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception:  # tokenizers of every age and package raise whatever they like; without one, inputs come from the rules
         return None
+    return tokenizer if fit_for_batches(tokenizer) else None
+
+
+def fit_for_batches(tokenizer: Any) -> bool:
+    """Have a transformers tokenizer pad on the right; False where it has nothing to pad with."""
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
-            return None
+            return False
         tokenizer.pad_token = tokenizer.eos_token
     # left padding makes positions that attend to nothing, whose values are nobody's to compare
     tokenizer.padding_side = "right"
-    return tokenizer
+    return True
+
+
+def language_of(tokenizer: Tokenizer, vocabulary: int) -> tuple[str, Mapping[str, list[str]]] | None:
+    """The first of `CORPORA` that the tokenizer knows the words of, and the model the ids; None where it knows none."""
+    return next((found for found in CORPORA.items() if _speaks(tokenizer, found[1], vocabulary)), None)
 
 
 def _speaks(tokenizer: Tokenizer, corpus: Mapping[str, list[str]], vocabulary: int) -> bool:
@@ -134,12 +144,33 @@ def text_inputs(folder: Path, vocabulary: int, parameters: frozenset[str], longe
         tokenizer = make(folder)
         if tokenizer is None:
             continue
-        for language, corpus in CORPORA.items():
-            if not _speaks(tokenizer, corpus, vocabulary):
-                continue
-            leaves = {}
-            for name in SETS:
-                encoded = tokenizer(corpus[name], padding=True, return_tensors="pt")
-                leaves[name] = {key: Leaf(value[:, :longest], ("batch", "sequence")) for key, value in encoded.items() if key in parameters}
-            return leaves, f"{language} through {origin}"
+        spoken = language_of(tokenizer, vocabulary)
+        if spoken is None:
+            continue
+        language, corpus = spoken
+        leaves = {}
+        for name in SETS:
+            encoded = tokenizer(corpus[name], padding=True, return_tensors="pt")
+            leaves[name] = {key: Leaf(value[:, :longest], ("batch", "sequence")) for key, value in encoded.items() if key in parameters}
+        return leaves, f"{language} through {origin}"
     return None
+
+
+def decoder_inputs(folder: Path, config: Any, longest: int) -> tuple[dict[str, dict[str, Leaf]], str] | None:
+    """What a decoder has written so far, for every input set: a checkpoint's own tokens of real text, begun as generation begins.
+
+    Returns:
+        `decoder_input_ids` by set, (batch, sequence) int64, and where they come from; None where no tokenizer speaks any of the corpora.
+    """
+    found = text_inputs(folder, config.vocab_size, frozenset({"input_ids"}), longest)
+    if found is None:
+        return None
+    given, source = found
+    start = config.decoder_start_token_id
+    leaves = {}
+    for name, made in given.items():
+        ids = made["input_ids"].tensor
+        if start is not None and not ids[:, 0].eq(start).all():
+            ids = torch.cat([torch.full_like(ids[:, :1], start), ids[:, : longest - 1]], dim=1)
+        leaves[name] = {"decoder_input_ids": Leaf(ids, ("batch", "decoder_sequence"))}
+    return leaves, source
