@@ -15,11 +15,19 @@ from torch.export.dynamic_shapes import _IntWrapper  # what torch.export puts in
 from torch.utils import _pytree as pytree
 
 # Python counters that change from call to call: leaves, so that they neither freeze a tree spec nor hide in it.
-_COUNTERS = {"cumulative_length", "cumulative_length_int", "entry_count"}
+_COUNTERS = {"cumulative_length", "cumulative_length_int", "entry_count", "_seen_tokens"}
 
 # Attributes of cache layers that others determine: the batch size of a static layer is its keys' (as context it would freeze the
-# batch), the window's size as a tensor is the window's size (a trace makes it anew, as a tensor that belongs to the trace).
-_DERIVED = {"batch_size", "_sliding_window_tensor"}
+# batch), the window's size as a tensor is the window's size (a trace makes it anew, as a tensor that belongs to the trace), the config is
+# the model's, and only a cache that is still empty reads it.
+_DERIVED = {"batch_size", "_sliding_window_tensor", "config"}
+
+# Caches that derive from none of transformers' own, by the module that defines them.
+_CACHES_APART = {
+    "transformers.models.parakeet.generation_parakeet": "ParakeetRNNTDecoderCache",
+    "transformers.models.reformer.modeling_reformer": "ReformerDynamicCache",
+}
+_CONTAINERS = {"Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer", *_CACHES_APART.values()}
 
 
 class CacheContext(dict):
@@ -38,9 +46,7 @@ class CacheContext(dict):
 
 def _is_container(value: Any) -> bool:
     """Whether the walk goes into an object: the cache classes of transformers and of models that bring their own."""
-    return any(
-        base.__name__ in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer") for base in type(value).__mro__
-    )
+    return any(base.__name__ in _CONTAINERS for base in type(value).__mro__)
 
 
 def _flatten_to_context(value: Any, path: str, leaves: list[tuple[str, Any]]) -> Any:
@@ -164,7 +170,7 @@ def register_all() -> None:
     cache_utils = sys.modules.get("transformers.cache_utils")
     if cache_utils is None:
         return  # nobody has made a cache yet
-    pending = [cache_utils.Cache]
+    pending = [cache_utils.Cache, *(getattr(sys.modules[module], name) for module, name in _CACHES_APART.items() if module in sys.modules)]
     while pending:
         kind = pending.pop()
         register(kind)

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HCACache
+from transformers.models.parakeet.generation_parakeet import ParakeetRNNTDecoderCache
+from transformers.models.reformer.modeling_reformer import ReformerDynamicCache
 
 from exporters import pytrees
 
@@ -29,6 +31,27 @@ def test_a_counter_in_a_dict_is_a_leaf() -> None:
     assert "entry_count.compressor" in spec.context.leaf_paths
     assert leaves[spec.context.leaf_paths.index("entry_count.compressor")] == 3
     assert spec == pytree.tree_structure(filled(2))
+
+
+def test_a_cache_apart_from_transformers_own_comes_back_without_its_config() -> None:
+    cache = ParakeetRNNTDecoderCache(SimpleNamespace(decoder_hidden_size=4, num_decoder_layers=2))
+    cache.lazy_initialization(torch.zeros(3, 1, 4))
+    cache.update(torch.randn(3, 1, 4), torch.randn(2, 3, 4), torch.randn(2, 3, 4))
+    pytrees.register_all()
+    leaves, spec = pytree.tree_flatten(cache)
+    assert spec.context.leaf_paths == ["cache", "cell_state", "hidden_state"]
+    rebuilt = pytree.tree_unflatten(leaves, spec)
+    assert rebuilt.is_initialized
+    assert torch.equal(rebuilt.cell_state, cache.cell_state)
+    assert spec == pytree.tree_structure(rebuilt)
+
+
+def test_how_many_tokens_a_cache_has_seen_is_no_part_of_its_structure() -> None:
+    pytrees.register_all()
+    caches = [ReformerDynamicCache([(torch.zeros(0), torch.zeros(1, length, 4))]) for length in (3, 5)]
+    for cache, length in zip(caches, (3, 5), strict=True):
+        cache._seen_tokens = length
+    assert pytree.tree_structure(caches[0]) == pytree.tree_structure(caches[1])
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

@@ -12,12 +12,12 @@ from torch import nn
 from exporters.zoo.sample import Axis, Sample
 
 
-def sample_of_part(whole: Sample, class_name: str) -> Sample:
-    """The first part of `whole.model` that is of this class, with the inputs that reach it from each input set.
+def sample_of_part(whole: Sample, part: str) -> Sample:
+    """A part of `whole.model`, with the inputs that reach it from each input set.
 
     Args:
         whole: sample of a model that has such a part.
-        class_name: of the part.
+        part: its class, of which the first is taken, or its place in the model.
 
     Returns:
         The part itself, not a copy. Sizes that vary keep the whole's names where they are the whole's sizes.
@@ -25,9 +25,9 @@ def sample_of_part(whole: Sample, class_name: str) -> Sample:
     Raises:
         ValueError: the model has no such part, or doesn't call it.
     """
-    model = next((module for module in whole.model.modules() if type(module).__name__ == class_name), None)
+    model = next((module for path, module in whole.model.named_modules() if part in (type(module).__name__, path)), None)
     if model is None:
-        raise ValueError(f"{type(whole.model).__name__} has no part of class {class_name}")
+        raise ValueError(f"{type(whole.model).__name__} has no part {part}")
     sets = {name: _reaching(whole.model, model, inputs) for name, inputs in {"inputs": whole.inputs, **whole.others}.items()}
     inputs = sets.pop("inputs")
     return Sample(model, inputs, sets, tuple(_axes(whole.axes, inputs, sets)))

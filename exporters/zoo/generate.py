@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, get_args
 
+from exporters.zoo.overrides import override
 from exporters.zoo.tasks import TASKS
 
 CATALOGUE = Path(__file__).with_name("catalogue.json")
@@ -101,7 +102,8 @@ def _family(parameters: list[str], main_input: str, modalities: set[str], task: 
     return {"image": "vision", "audio": "audio", "video": "video"}.get(min(said), "other") if len(said) == 1 else "other"
 
 
-_CACHES = {"cache", "state"}  # what forward calls what it remembers of the steps before
+# what forward calls what it remembers of the steps before; where it has another name, or a part of the model has it, is declared
+_CACHES = {"cache", "state"}
 
 # ── Classes ───────────────────────────────────────────────────────────────────
 
@@ -143,16 +145,17 @@ def _from_module(module: ModuleType, place: str, tasks: dict[str, str], *, inter
         said = getattr(model_class, "input_modalities", None) or ()
         generates = bool(model_class.can_generate())
         task = _task(name, generates, tasks)
-        config_class = config_class_of(model_class)
+        model_type = config_class_of(model_class).model_type or _type_of_parent(module, model_class) or place.partition(".")[0]
+        declared = override(model_type, name)
         yield {
             "name": name,
             "module": place,
-            "model_type": config_class.model_type or _type_of_parent(module, model_class) or place.partition(".")[0],
+            "model_type": model_type,
             "family": _family(parameters, main, {said} if isinstance(said, str) else set(said), task),
             "main_input": main if main in parameters else parameters[0],
             "task": task,
             "generates": generates,
-            "decodes": generates and bool(_CACHES & set(parameters)),
+            "decodes": generates and (bool(_CACHES & set(parameters)) or bool({"cache", "part"} & set(declared.decode))),
             "requires": "",
         }
 

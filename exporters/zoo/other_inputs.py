@@ -75,8 +75,9 @@ def declared(request: Request, name: str, spec: Mapping[str, Any]) -> Leaf:
 
     `axes` lists names of sizes that vary, numbers, and config paths (`@decoder.d_model`); names and paths may be multiplied or
     divided (`@rate*2`, `samples/320`). `of` says what is in it: `normal`, `uniform`, `ids` (below `below`), `ones`, `zeros`,
-    `mask` (row 1 is shorter), `range`, `grid` (rows and columns), `some` (`count` ones), `last` (a one at the end);
-    `like` takes shape and axes from another leaf, `values` writes them out, for `each` row or image. `dtype` overrules the usual one.
+    `mask` (row 1 is shorter), `later` (ones above the diagonal), `range`, `grid` (rows and columns), `some` (`count` ones), `last` (a
+    one at the end); `like` takes shape and axes from another leaf, `values` writes them out, for `each` row or image. `dtype` overrules
+    the usual one.
     """
     if "values" in spec:
         tensor = torch.tensor(spec["values"])
@@ -121,6 +122,8 @@ def _content(request: Request, spec: Mapping[str, Any], shape: tuple[int, ...]) 
         if shape[0] > 1:
             mask[1, -max(1, shape[1] // 5) :] = 0
         return mask
+    if kind == "later":  # (…, tokens, tokens): ones where the second comes after the first
+        return torch.ones(shape).triu(1)
     if kind == "last":  # ones where a text ends
         ends = torch.zeros(shape, dtype=torch.long)
         ends[..., -1] = 1

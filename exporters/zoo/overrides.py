@@ -20,7 +20,9 @@ class Override:
             number is not the batch's), `bounds` (axis -> `min`, `max`, `why`).
         decode: options of the decode step: `padding` (`none` where positions of padded rows aren't counted on), `keeps` (inputs that
             every step is given again), `whole` (of which a step is given all, and takes the last),
-            `positions` (whether it must be told where the token stands), `constants` (of a step alone).
+            `drops` (what only the first call is given), `positions` (whether it must be told where the token stands), `constants` (of a
+            step alone), `cache` (the parameter that takes it, where it isn't `cache` or `state`), `ask` (by which arguments it is asked
+            for), `by_token` (whether a cache is filled a token at a time), `part` (the part that `generate` hands its steps to).
         part_of: class of the same module that gives this one its inputs, where they are intermediate values.
         missing: by `forward` or variant, why a class can't work at this pin: what is missing, and where.
         outputs: `without` (names of outputs that don't count for parity) and `why`.

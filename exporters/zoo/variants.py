@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,9 +13,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.modeling_outputs import BaseModelOutput
+from transformers import cache_utils
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 
+from exporters.zoo.captured import sample_of_part
 from exporters.zoo.inputs import SETS, InputSets, Leaf, make_inputs
 from exporters.zoo.overrides import Override
 from exporters.zoo.sample import Axis, Sample
@@ -27,6 +32,8 @@ def _own_storage(cache: Any) -> Any:
     """`cache` with every state tensor dense and in memory of its own, as it is after any step that appended to it."""
     if isinstance(cache, (list, tuple)):
         return [state.detach().clone(memory_format=torch.contiguous_format) for state in cache]
+    if not hasattr(cache, "layers") and not hasattr(cache, "self_attention_cache"):
+        return copy.deepcopy(cache)
     for half in (getattr(cache, "self_attention_cache", None), getattr(cache, "cross_attention_cache", None)):
         if half is not None:
             _own_storage(half)
@@ -44,39 +51,75 @@ def _grown_axis(sets: InputSets) -> str:
     return "decoder_sequence" if any("decoder_sequence" in leaf.axes for leaf in sets.leaves[SETS[0]].values()) else "sequence"
 
 
+def _between(sets: InputSets, name: str, options: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
+    """What a call on the tokens from `start` to `stop` is given, where the cache has those before; `options` as in `Override.decode`."""
+    axis = _grown_axis(sets)
+    given: dict[str, Any] = {}
+    for parameter, leaf in sets.leaves[name].items():
+        if start and parameter in options.get("drops", ()):
+            continue
+        if axis in leaf.axes:
+            all_of_it = parameter in ("attention_mask", "decoder_attention_mask") or parameter in options.get("whole", ())
+            first, tensor = 0 if all_of_it else start, leaf.tensor
+            for position in (index for index, name in enumerate(leaf.axes) if name == axis):
+                tensor = tensor.narrow(position, first, stop - first)
+            given[parameter] = tensor.contiguous()
+            continue
+        reads_encoder = axis == "decoder_sequence" and parameter == "attention_mask"
+        if not start or reads_encoder or parameter in options.get("keeps", ()):
+            given[parameter] = leaf.tensor
+    return given
+
+
+def _length(sets: InputSets, name: str) -> int:
+    """Tokens of one set."""
+    axis = _grown_axis(sets)
+    return next(leaf.tensor.shape[leaf.axes.index(axis)] for leaf in sets.leaves[name].values() if axis in leaf.axes)
+
+
+def _rows(sets: InputSets, name: str) -> int:
+    """Rows of one set."""
+    return next(leaf.tensor.shape[0] for leaf in sets.leaves[name].values() if leaf.axes[:1] == ("batch",))
+
+
 def _step(model: nn.Module, sets: InputSets, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The last token of every row, a cache of what precedes it, and the mask over both; `options` as in `Override.decode`."""
-    axis = _grown_axis(sets)
-    keeps, whole = options.get("keeps", ()), options.get("whole", ())
-    prompt: dict[str, Any] = dict(sets.constants)
-    step: dict[str, Any] = {}
-    for parameter, leaf in sets.leaves[name].items():
-        if axis not in leaf.axes:
-            prompt[parameter] = leaf.tensor
-            reads_encoder = axis == "decoder_sequence" and parameter == "attention_mask"
-            if reads_encoder or parameter in keeps:
-                step[parameter] = leaf.tensor
-            continue
-        position = leaf.axes.index(axis)
-        past = leaf.tensor.shape[position] - 1
-        prompt[parameter] = leaf.tensor.narrow(position, 0, past).contiguous()
-        all_of_it = parameter in ("attention_mask", "decoder_attention_mask") or parameter in whole
-        step[parameter] = leaf.tensor if all_of_it else leaf.tensor.narrow(position, past, 1).contiguous()
+    past = _length(sets, name) - 1
+    step = _between(sets, name, options, past, past + 1)
     step.update(_positions(model, sets, name))
-    if options.get("positions"):
-        rows, length = sets.leaves[name]["input_ids"].tensor.shape
-        step["position_ids"] = torch.full((rows, 1), length - 1)
+    if "positions" in options:
+        step["position_ids"] = torch.full((*options["positions"], _rows(sets, name), 1), past)
     parameters = inspect.signature(model.forward).parameters
-    cache = next(kind for kind in CACHES if kind in parameters)
+    cache = options.get("cache") or next(kind for kind in CACHES if kind in parameters)
     asks = "use_cache" in parameters or ("kwargs" in parameters and not model.config.is_encoder_decoder)  # or an encoder would be asked too
-    given = {"use_cache": True} if asks else {}
+    asked = options.get("ask", {"use_cache": True} if asks else {})
+    filled: dict[str, Any] = {}
+    if "cache_class" in options:
+        filled[cache] = _cache_class(model, options["cache_class"])(config=model.config)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _encoder_output(model) as read:
         torch.default_generator.manual_seed(0)  # for a codec that draws
-        outputs = model(**{**prompt, **given})
-    if axis == "decoder_sequence":
-        states = getattr(outputs, "encoder_last_hidden_state", getattr(outputs, "generator_enc_last_hidden_state", None))
-        step["encoder_outputs"] = _own(read[-1] if read else BaseModelOutput(last_hidden_state=states))
-    return {**step, **sets.constants, **options.get("constants", {}), cache: _own_storage(getattr(outputs, cache))}
+        for start, stop in itertools.pairwise([*range(past), past] if options.get("by_token") else [0, past]):
+            outputs = model(**{**sets.constants, **_between(sets, name, options, start, stop), **filled, **asked})
+            filled[cache] = getattr(outputs, cache, filled.get(cache))  # some fill the one they were given, and say nothing of it
+            if "encoder_outputs" in parameters and _grown_axis(sets) == "decoder_sequence":
+                filled["encoder_outputs"] = _own(_encoded(outputs, read))
+    filled[cache] = _own_storage(filled[cache])
+    return {**step, **sets.constants, **options.get("constants", {}), **filled}
+
+
+def _cache_class(model: nn.Module, name: str) -> Any:
+    """A cache class of the model's own module, or of transformers."""
+    return getattr(sys.modules[type(model).__module__], name, None) or getattr(cache_utils, name)
+
+
+def _encoded(outputs: Any, read: list[Any]) -> Any:
+    """What the encoder gave, from the encoder itself where it was heard, else from what the whole tells of it."""
+    if read:
+        return read[-1]
+    states = getattr(outputs, "encoder_last_hidden_state", getattr(outputs, "generator_enc_last_hidden_state", None))
+    if states is not None:
+        return BaseModelOutput(last_hidden_state=states)
+    return BaseModelOutputWithPooling(last_hidden_state=outputs.last_hidden_state, pooler_output=outputs.pooler_output)  # a transducer
 
 
 @contextmanager
@@ -121,7 +164,11 @@ def _positions(model: nn.Module, sets: InputSets, name: str) -> dict[str, torch.
 def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, given: Given = None) -> Sample:
     """One step of generation. Made inputs are padded on the left, as they must be for the new token to follow the text."""
     options = declared.decode
-    sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), sizes=_STEP_SIZES, given=given)
+    declared = replace(declared, inputs={**declared.inputs, **options.get("inputs", {})})
+    sizes = {**_STEP_SIZES, **options.get("sizes", {})}
+    sets = make_inputs(model, main_input, declared, seed=seed, padding=options.get("padding", "left"), sizes=sizes, given=given)
+    if "part" in options:
+        model, sets = _of_part(model, sets, options["part"], options.get("axis", ""))
     grown = _grown_axis(sets)
     made = {name: _step(model, sets, name, options) for name in SETS}
     axes: list[Axis] = []
@@ -133,8 +180,31 @@ def _decode(model: nn.Module, main_input: str, declared: Override, seed: int, gi
         axes.append(replace(axis, name="past", sizes=tuple(size - 1 for size in axis.sizes), max=last))
         if grown == "sequence":
             axes.append(replace(axis, name="total", min=axis.min + 1))  # past and the new token
-    wholes = {name: sets.tensors(name) for name in SETS}
+    wholes = {name: {**sets.tensors(name), **options.get("of_whole", {})} for name in SETS}
     return Sample(model, made[SETS[0]], {name: made[name] for name in SETS[1:]}, _seen(axes, made), wholes=wholes)
+
+
+def _of_part(model: nn.Module, sets: InputSets, path: str, grown: str) -> tuple[nn.Module, InputSets]:
+    """The part of a model that its `generate` hands its steps to, with what reaches it when the model is called on everything.
+
+    `grown` is the axis of its tokens, where it isn't as long as the model's.
+    """
+    whole = Sample(model, sets.tensors(SETS[0]), {name: sets.tensors(name) for name in SETS[1:]}, sets.axes)
+    part = sample_of_part(whole, path)
+    made = {SETS[0]: part.inputs, **part.others}
+    known = tuple(replace(axis, name="sequence") if axis.name == grown else axis for axis in part.axes)
+    names = {axis.sizes: axis.name for axis in known}
+    leaves: dict[str, dict[str, Leaf]] = {name: {} for name in SETS}
+    constants = {}
+    for parameter, value in part.inputs.items():
+        if not isinstance(value, torch.Tensor):
+            constants[parameter] = value
+            continue
+        columns = zip(*(made[name][parameter].shape for name in SETS), strict=True)
+        axes = tuple(names.get(sizes, "") for sizes in columns)
+        for name in SETS:
+            leaves[name][parameter] = Leaf(made[name][parameter], axes)
+    return part.model, InputSets(leaves, known, constants)
 
 
 def _seen(axes: list[Axis], made: Mapping[str, dict[str, Any]]) -> tuple[Axis, ...]:
@@ -163,6 +233,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif hasattr(value, "layers"):
         for layer in value.layers:
             yield from _tensors(vars(layer))
+    elif type(value).__name__.endswith("Cache"):
+        yield from _tensors(vars(value))
 
 
 def _as_called(model: nn.Module, main_input: str, declared: Override, seed: int, given: Given = None) -> Sample:

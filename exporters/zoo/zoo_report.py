@@ -26,7 +26,7 @@ def document(results: Mapping[str, Result]) -> str:
     """The whole file."""
     public = {name: results[name] for name in catalogue.names() if name in results}
     head = _HEAD.format(torch=version("torch"), transformers=version("transformers"))
-    return head + _counts(summary(public)) + _internal(results) + _families(public) + _not_ok(public) + _skipped(public)
+    return head + _counts(summary(public)) + _internal(results) + _families(public) + _not_ok(public) + _without_cache() + _skipped(public)
 
 
 def _percent(share: float) -> str:
@@ -36,6 +36,7 @@ def _percent(share: float) -> str:
 def _counts(counts: dict[str, Any]) -> str:
     classes, decode, types = counts["classes"], counts["decode"], counts["model_types"]
     generating = counts["generating"]
+    tried = generating["all"] - generating["skipped"]
     rows = [
         "| | ok | failed | skipped | all | share |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -44,8 +45,9 @@ def _counts(counts: dict[str, Any]) -> str:
         f"| classes | {classes['ok']} | {classes['failed']} | {classes['skipped']} | {classes['all']} | {_percent(classes['share'])} |",
         f"| decode variants | {decode['ok']} | {decode['failed']} | {decode['skipped']} | {decode['all']} | {_percent(decode['share'])} |",
         "",
-        f"{types['every_class_ok']} model types have every class ok. {generating} classes generate; {generating - decode['all']} of them",
-        "take no cache of the steps before (they keep none, or keep it out of reach) and have no decode variant.",
+        f"{types['every_class_ok']} model types have every class ok. {generating['all']} classes generate, {generating['skipped']} of them",
+        f"skipped: {generating['ok']} of {tried} ({_percent(generating['share'])}) decode, where those count too that keep nothing to",
+        "decode from, which are listed below.",
         f"The run took {counts['cpu_seconds'] / 60:.1f} CPU minutes.",
         "",
         "",
@@ -87,13 +89,23 @@ def _not_ok(results: Mapping[str, Result]) -> str:
     return "\n".join([*rows, "", ""])
 
 
+def _without_cache() -> str:
+    """The classes that generate without a cache, each with its reason."""
+    rows = ["## What generates without a decode variant", "", "| class | reason |", "| --- | --- |"]
+    for name in catalogue.names():
+        entry = catalogue.entry(name)
+        if entry.generates and not entry.decodes:
+            rows.append(f"| {name} | {_cell(reason_of(f'{name}@decode', {'reason': ''}))} |")
+    return "\n".join([*rows, "", ""])
+
+
 def reason_of(name: str, result: Result) -> str:
     """What is declared of a class that can't work, else what it said."""
     from exporters.zoo.overrides import override
 
-    entry = catalogue.entry(name)
-    declared = override(entry.model_type, entry.class_name).missing
-    return declared.get(entry.variant or "forward", "") or str(result["reason"])
+    class_name, _, variant = name.partition("@")
+    declared = override(catalogue.entry(class_name).model_type, class_name).missing
+    return declared.get(variant or "forward", "") or str(result["reason"])
 
 
 def _skipped(results: Mapping[str, Result]) -> str:

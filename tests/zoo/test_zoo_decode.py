@@ -9,6 +9,8 @@ from zoo_helpers import input_sets, run
 
 from exporters.zoo.inputs import SETS
 from exporters.zoo.overrides import override
+from exporters.zoo.probe import _decode_differs
+from exporters.zoo.probe import leaves as _leaves
 from exporters.zoo.sample import Sample
 from exporters.zoo.variants import make_sample
 
@@ -76,6 +78,56 @@ def test_what_is_past_fills_a_sliding_window(sample_of: SampleOf) -> None:
     sample = sample_of("MistralForCausalLM@decode")
     lengths = {inputs["cache"].layers[0].keys.shape[2] for inputs in input_sets(sample).values()}
     assert lengths == {sample.model.config.sliding_window - 1}
+
+
+# ── What is declared of a step ────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "given"),
+    [
+        ("BlipForConditionalGeneration@decode", "BlipTextLMHeadModel", {"input_ids", "attention_mask", "encoder_hidden_states", "cache"}),
+        ("Blip2ForConditionalGeneration@decode", "OPTForCausalLM", {"inputs_embeds", "attention_mask", "cache"}),
+        ("ClvpModelForConditionalGeneration@decode", "ClvpForCausalLM", {"inputs_embeds", "cache"}),
+    ],
+)
+def test_a_step_of_a_part_is_given_what_reaches_it_in_the_whole(name: str, part: str, given: set[str], sample_of: SampleOf) -> None:
+    sample = sample_of(name)
+    assert type(sample.model).__name__ == part
+    assert set(sample.inputs) == given
+    assert not _decode_differs(sample)
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [
+        ("ParakeetForRNNT@decode", "decoder_cache"),  # filled token by token
+        ("NemotronAsrStreamingForRNNT@decode", "decoder_cache"),  # handed to it
+        ("ReformerModelWithLMHead@decode", "past_buckets_states"),
+        ("XLNetLMHeadModel@decode", "mems"),
+        ("XLMWithLMHeadModel@decode", "cache"),  # handed to it, and not handed back
+        ("EvollaForProteinText2Text@decode", "cache"),  # through its keyword arguments
+        ("FSMTForConditionalGeneration@decode", "cache"),  # whose whole is causal only without one
+        ("BambaForCausalLM@decode", "cache"),  # told where the token stands
+    ],
+)
+def test_a_cache_of_another_name_or_kind_is_filled_all_the_same(name: str, cache: str, sample_of: SampleOf) -> None:
+    sample = sample_of(name)
+    assert sample.inputs[cache] is not None
+    assert not _decode_differs(sample)
+    for path, tensor in _leaves(sample.inputs[cache]):
+        assert tensor.is_contiguous(), path
+
+
+def test_a_step_without_its_past_is_another(sample_of: SampleOf) -> None:
+    """What the comparison with the whole would say of a step that forgot everything."""
+    sample = sample_of("ParakeetForRNNT@decode")
+    for state in (sample.inputs["decoder_cache"].hidden_state, sample.inputs["decoder_cache"].cell_state):
+        assert state.abs().max() > 0.01
+    forgetful = copy.deepcopy(sample.inputs)
+    forgetful["decoder_cache"].hidden_state.zero_()
+    forgetful["decoder_cache"].cell_state.zero_()
+    assert not torch.allclose(run(sample, forgetful)["logits"], run(sample, sample.inputs)["logits"], atol=1e-3)
 
 
 def test_other_cached_decoders_need_no_code_of_their_own(sample_of: SampleOf) -> None:
