@@ -23,7 +23,7 @@ from orchestration.report.changes import KINDS
 from orchestration.report.fleet import Comparison, FleetReport, make, standing
 from orchestration.report.history import parse_since
 from orchestration.report.page import render, write_page
-from orchestration.report.summary import groups, some
+from orchestration.report.summary import grave, some
 
 _CLUSTERS_SHOWN = 8
 _MODELS_SHOWN = 6
@@ -117,7 +117,7 @@ def _show_changes(console: Console, made: FleetReport, comparison: Comparison) -
     broke = f"[bold red]{counts['broken']} broke[/]" if counts["broken"] else "[bold green]nothing broke[/]"
     rest = [f"{counts[kind]} {kind}" for kind in KINDS if kind != "broken" and counts[kind]]
     console.print(f"{broke}{''.join(f', {each}' for each in rest)} since {moment} [dim]({escape(comparison.label)})[/]")
-    for group in groups(made, ("broken", "worse", "fixed")):
+    for group in grave(made):
         console.print(f"  {group.kind} [bold]{group.where}[/], {len(group.models)}: {escape(some(group.models, _MODELS_SHOWN))}")
         if group.cause:
             console.print(f"    [dim]{escape(group.cause[:170])}[/]")

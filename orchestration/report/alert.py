@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orchestration.report.fleet import FleetReport
-from orchestration.report.summary import groups, sentence, some
+from orchestration.report.summary import grave, sentence, some
 
 WEBHOOK_VARIABLE = "ZOOPORT_WEBHOOK"
 
@@ -35,7 +35,7 @@ def body(made: FleetReport, page: str) -> dict[str, Any]:
         lines[0] += f" since {datetime.fromtimestamp(comparison.at, UTC):%Y-%m-%d %H:%M} UTC"
     headline = made.headline
     lines.append(f"{headline['verified']} of {headline['exports']} exports verified, {headline['failing']} failing")
-    shown = groups(made, ("broken", "worse", "fixed"))
+    shown = grave(made)
     for group in shown[:_GROUPS_SHOWN]:
         cause = f": {group.cause[:160]}" if group.cause else ""
         lines.append(f"• {group.kind}, {group.where}, {len(group.models)} ({some(group.models, _MODELS_SHOWN)}){cause}")

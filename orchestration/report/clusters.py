@@ -61,7 +61,7 @@ def normalize(message: str, names: Sequence[str] = ()) -> str:
         names: of the model itself, and of its architecture; they become `MODEL`.
     """
     text = message
-    for name in sorted({name for name in names if len(name) > 2}, key=len, reverse=True):
+    for name in sorted({name for name in names if len(name) > 2 and name in message}, key=len, reverse=True):
         text = re.sub(rf"(?<![A-Za-z]){re.escape(name)}(?![a-z])", "MODEL", text)
     for pattern, by in _RULES:
         text = pattern.sub(by, text)

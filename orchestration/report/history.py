@@ -90,10 +90,10 @@ class History:
         with _of_this_format():
             packed = _parsed(content)
             texts = packed["texts"]
-            rows = (dict(zip(_ROW, row, strict=False)) for row in packed["partitions"])
+            backend, model, outcome, shapes, stage = map(_ROW.index, ("backend", "model", "outcome", "shapes", "stage"))
             of = {
-                (texts[row["backend"]], row["model"]): Standing(texts[row["outcome"]], texts[row["shapes"]], bool(texts[row["stage"]]))
-                for row in rows
+                (texts[row[backend]], row[model]): Standing(texts[row[outcome]], texts[row[shapes]], bool(texts[row[stage]]))
+                for row in packed["partitions"]
             }
             return Standings(packed["at"], of)
         return None

@@ -37,7 +37,6 @@ function dress(element, attributes, children) {
 
 const number = new Intl.NumberFormat("en");
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
-const date = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
 const dayNames = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
 const day = (seconds) => dayNames.format(new Date(seconds * 1000));
 const moment = (seconds) => `${day(seconds)}, ${new Date(seconds * 1000).toISOString().slice(11, 16)} UTC`;
@@ -160,12 +159,12 @@ function drawChanges() {
   }
   const n = comparison.counts;
   const newFailing = comparison.changes.filter((c) => c[0] === "new" && c[7] >= 0 && D.partitions[c[7]][STAGE]).length;
-  headline.replaceChildren(
+  headline.replaceChildren(...[
     h("span", { class: n.broken ? "bad" : "good" }, n.broken ? `${number.format(n.broken)} broke` : "Nothing broke"), ", ",
     h("span", { class: n.fixed ? "good" : false }, n.fixed ? `${number.format(n.fixed)} fixed` : "none fixed"),
-    h("small", null, `since ${moment(comparison.at)} (${ago(comparison.at)}); exports of a model to a backend are counted`,
-      newFailing ? `; ${count(newFailing, "new one fails", "new ones fail")}` : ""));
-  kind = kind || Object.keys(D.kinds).find((k) => n[k]) || "broken";
+    newFailing ? [", ", h("span.bad", null, `${count(newFailing, "new one fails", "new ones fail")}`)].flat() : "",
+    h("small", null, `since ${moment(comparison.at)} (${ago(comparison.at)}); counted are exports, each of one model to one backend`)].flat());
+  kind = kind || (!n.broken && newFailing ? "new" : Object.keys(D.kinds).find((k) => n[k])) || "broken";
   $("kinds").replaceChildren(...Object.keys(D.kinds).map((k) =>
     h("button", { type: "button", disabled: !n[k], "aria-pressed": String(k === kind && n[k] > 0), onclick: () => { kind = k; drawChanges(); } }, h("b", null, number.format(n[k])), VERBS[k])));
   $("rule").textContent = n[kind] ? `${VERBS[kind]}: ${D.kinds[kind]}` : "";
@@ -178,7 +177,8 @@ function grouped(rows) {
   const clusterOf = (c) => (c[7] >= 0 ? D.partitions[c[7]][CLUSTER] : -1);
   const why = (c) => (kind === "broken" || kind === "worse" || kind === "better" || kind === "new" ? (clusterOf(c) >= 0 ? `#${clusterOf(c)}` : c[4]) : "");
   const found = [...groups(rows, (c) => [c[1], c[3], why(c), kind === "new" || kind === "gone" ? c[6] || c[5] : ""].join("\u0000")).values()];
-  return capped(found.sort(by((g) => -g.length)), 8, (g) => {
+  // of the new ones those that fail go first
+  return capped(found.sort((a, b) => (kind === "new" ? Boolean(b[0][3]) - Boolean(a[0][3]) : 0) || b.length - a.length), 8, (g) => {
     const [, backend, , stage, message, before, after] = g[0];
     const cluster = D.clusters[clusterOf(g[0])];
     const text = why(g[0]) ? (cluster ? `${cluster[1]}: ${cluster[2]}` : message) : "";
@@ -364,7 +364,7 @@ function drawRow(row, index) {
     h("div.opt.num", { role: "gridcell" }, row.failing ? (row.isType ? row.failing : since(row.model)) : h("span.note", null, "–")));
 }
 
-const since = (model) => (Number.isFinite(model.since) ? h("span.note", { title: `failing since ${moment(model.since)}` }, date(model.since)) : "–");
+const since = (model) => (Number.isFinite(model.since) ? h("span.note", { title: `failing since ${moment(model.since)}` }, `since ${day(model.since).replace(` ${new Date(D.at * 1000).getUTCFullYear()}`, "")}`) : "–");
 
 function cell(row, b) {
   const counts = row.tallies[b];
@@ -478,8 +478,9 @@ function drawTrend() {
   const width = Math.max(300, box.clientWidth), height = 220, left = 44, right = Math.min(190, width * 0.3), top = 12, bottom = 26;
   const share = ([, verified, total], backend) => (total[backend] ? (100 * verified[backend]) / total[backend] : null);
   const values = D.trend.flatMap((point) => D.backends.map((backend) => share(point, backend)).filter((v) => v != null));
+  const span = D.trend[D.trend.length - 1][0] - D.trend[0][0];
   const low = Math.max(0, Math.floor((Math.min(...values) - 2) / 10) * 10);
-  const x = (at) => left + ((at - D.trend[0][0]) / Math.max(1, D.trend[D.trend.length - 1][0] - D.trend[0][0])) * (width - left - right);
+  const x = (at) => left + ((at - D.trend[0][0]) / Math.max(1, span)) * (width - left - right);
   const y = (v) => top + ((100 - v) / Math.max(1, 100 - low)) * (height - top - bottom);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "Share of exports that are verified, by backend, over time" });
   const step = 100 - low > 50 ? 20 : 100 - low > 20 ? 10 : 5;
@@ -487,7 +488,7 @@ function drawTrend() {
   const marks = Math.max(2, Math.min(D.trend.length, Math.floor((width - left - right) / 90)));
   for (let i = 0; i < marks; i++) {
     const at = D.trend[Math.round((i * (D.trend.length - 1)) / (marks - 1))][0];
-    svg.append(s("text", { x: x(at), y: height - 8, "text-anchor": i ? "middle" : "start" }, day(at).replace(/ \d{4}$/, "")));
+    svg.append(s("text", { x: x(at), y: height - 8, "text-anchor": i ? "middle" : "start" }, span < 3 * 86400 ? moment(at).replace(/ \d{4}| UTC/g, "") : day(at).replace(/ \d{4}$/, "")));
   }
   const ends = D.backends.map((backend, b) => {
     const points = D.trend.map((point) => [point, share(point, backend)]).filter(([, v]) => v != null);

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestration.report.changes import KINDS, Kind
 from orchestration.report.fleet import FleetReport
 
-# kinds whose rows say why; of the others only which models, by backend
+# kinds whose rows say why, as do new ones that fail; of the others only which models, by backend
 _WITH_CAUSE: set[Kind] = {"broken", "worse", "better"}
 
 
@@ -38,7 +38,7 @@ def groups(made: FleetReport, kinds: Sequence[Kind] = tuple(KINDS)) -> list[Grou
     cause_of = {key: f"{each.kind}: {each.cause}" for each in made.clusters for key in each.partitions}
     found: dict[tuple[Kind, str, str, str], list[str]] = defaultdict(list)
     for change in made.comparison.changes:
-        with_cause = change.kind in _WITH_CAUSE
+        with_cause = change.kind in _WITH_CAUSE or (change.kind == "new" and bool(change.stage))
         cause = cause_of.get((change.backend, change.model), change.message) if with_cause else ""
         found[change.kind, change.backend, change.stage if with_cause else "", cause].append(change.model)
     rows = [Group(kind, backend, stage, cause, tuple(models)) for (kind, backend, stage, cause), models in found.items()]
@@ -46,6 +46,12 @@ def groups(made: FleetReport, kinds: Sequence[Kind] = tuple(KINDS)) -> list[Grou
     return sorted(
         (row for row in rows if row.kind in kinds), key=lambda row: (order.index(row.kind), -len(row.models), row.where, row.cause)
     )
+
+
+def grave(made: FleetReport) -> list[Group]:
+    """What somebody may want to act on or be glad of: broken, worse, new and failing, fixed."""
+    found = groups(made, ("broken", "worse", "new", "fixed"))
+    return sorted((each for each in found if each.kind != "new" or each.stage), key=lambda each: each.kind == "fixed")
 
 
 def some(models: Sequence[str], most: int) -> str:

@@ -12,7 +12,7 @@ from exporters.store import Store
 from orchestration.report import fleet
 from orchestration.report.fleet import FleetReport
 from orchestration.report.history import History
-from orchestration.report.summary import groups, sentence, some
+from orchestration.report.summary import grave, groups, sentence, some
 
 Make = Callable[..., FleetReport]
 
@@ -174,6 +174,12 @@ def test_what_broke_for_one_cause_at_one_place_is_told_together(make: Make) -> N
     ]
     assert groups(made)[0].cause == "DispatchError: no function for aten.median, node median_N"
     assert groups(made, ("fixed",)) == []
+
+
+def test_a_new_one_that_fails_is_grave_and_one_that_passes_is_not(make: Make) -> None:
+    make(0, failed("A"))
+    made = make(1, verified("A"), failed("B"), verified("C"))
+    assert [(row.kind, row.where, row.models) for row in grave(made)] == [("new", "onnx lowered_onnx", ("B",)), ("fixed", "onnx", ("A",))]
 
 
 def test_some_names_many() -> None:
