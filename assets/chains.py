@@ -54,7 +54,7 @@ def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=PARTITIONS_PER_RUN),
     )
     def chain(context: dg.AssetExecutionContext, runner: ChainRunner) -> Iterator[AssetEvent]:
-        asked = tagged_partitions(context.run.tags, family)
+        asked = tagged_partitions(context.run.tags)
         keys = list(context.partition_keys) if asked is None else asked
         told = Telling(context, family, specs, keys, planned=asked is None)
         events = runner.run([_pair(key) for key in keys], until=told.until, run_id=context.run_id)

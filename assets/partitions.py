@@ -1,11 +1,11 @@
 """Partitions: one for each (backend, model) of a family. Dagster sorts the dimensions by name, so a key is `backend|model`.
 
-Dagster gives a run one partition or a range of them. A fleet is any set of them: the runs that we launch ourselves carry its keys in a
-tag of our own, over all families at once, and each chain takes those that are its own.
+Dagster gives a run one partition or a range of them. A fleet is any set of them: the runs that we launch ourselves carry their keys in
+a tag of our own.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
@@ -38,14 +38,17 @@ def parse_key(key: str) -> dg.MultiPartitionKey:
     return partition_key(backend, model)
 
 
-def partitions_tag(partitions: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The tag of a run over these (backend, model) pairs."""
-    return {PARTITIONS_TAG: json.dumps([f"{backend}|{model}" for backend, model in partitions])}
+def run_tags(partitions: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The tags of a run over these (backend, model) pairs of one family.
+
+    The first pair is told to Dagster as well, since a run of partitioned assets has to have a partition when Dagster looks up what is
+    above them. It is told in a form that Dagster plans nothing for.
+    """
+    backend, model = partitions[0]
+    first = {f"dagster/partition/{BACKEND}": backend, f"dagster/partition/{MODEL}": model}
+    return {PARTITIONS_TAG: json.dumps([f"{backend}|{model}" for backend, model in partitions]), **first}
 
 
-def tagged_partitions(tags: Mapping[str, str], family: str) -> list[str] | None:
-    """The keys of a family that a run's tag asks for; None where Dagster's own tags tell."""
-    if PARTITIONS_TAG not in tags:
-        return None
-    backends = BACKENDS[family]
-    return [key for key in json.loads(tags[PARTITIONS_TAG]) if key.partition("|")[0] in backends]
+def tagged_partitions(tags: Mapping[str, str]) -> list[str] | None:
+    """The keys that a run's tag asks for; None where Dagster's own tags tell."""
+    return list(json.loads(tags[PARTITIONS_TAG])) if PARTITIONS_TAG in tags else None
