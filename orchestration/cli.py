@@ -69,7 +69,7 @@ def export(
         options["out"] = str(out.absolute())
     if opset is not None:
         options["opset"] = opset
-    backends = [name.strip() for names in backend or ["onnx"] for name in names.split(",")]
+    backends = _split(backend) or ["onnx"]
     asked = export_command.goal(static=static, verify=verify)
     raise typer.Exit(export_command.export(models, backends, options=options, asked=asked, as_json=as_json))
 
@@ -162,8 +162,42 @@ def ablate(
     """Run the exports that a workaround had a part in again without it, and say whether it is still needed."""
     from orchestration import ablate_command
 
-    chosen = [name.strip() for names in models or [] for name in names.split(",")]
-    raise typer.Exit(ablate_command.ablate(workarounds or [], everything=everything, models=chosen, runs=runs, docs=docs, as_json=as_json))
+    raise typer.Exit(
+        ablate_command.ablate(workarounds or [], everything=everything, models=_split(models), runs=runs, docs=docs, as_json=as_json)
+    )
+
+
+@app.command()
+def fleet(
+    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL...]", help="Classes of the zoo or names of zoo.toml.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every class of the zoo and every named checkpoint.")] = False,
+    family: Annotated[list[str] | None, typer.Option(help="Every class of a family: text, vision, ..., or checkpoint; repeatable.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only N models, spread evenly, the same ones every time.")] = None,
+    stale: Annotated[bool, typer.Option("--stale", help="Only what is out of date, as `zooport stale` tells.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what isn't verified, or was left by a fleet that was ended.")] = False,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(help="Where to; several by repeating it or with commas.  [default: onnx; with --stale and --failed: all]"),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Exports at once; 0 for what the machine allows.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of one export.")] = 1800,
+    memory: Annotated[int, typer.Option(min=0, metavar="MB", help="Memory limit of one export; 0 for a share of the machine's.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Export many models as Dagster runs on the local instance, several at once, each in a child with limits."""
+    from orchestration.fleet_command import Choice, run_fleet
+    from orchestration.resources import PoolRunner
+    from orchestration.selection import Scope
+
+    scope = Scope(tuple(models or ()), tuple(_split(backend)), tuple(_split(family)))
+    choice = Choice(scope, everything=everything, stale=stale, failed=failed, sample=sample)
+    runner = PoolRunner(workers=workers, timeout_seconds=timeout, memory_mb=memory)
+    raise typer.Exit(run_fleet(choice, runner, as_json=as_json))
+
+
+def _split(values: list[str] | None) -> list[str]:
+    """Values that were given by repeating an option or with commas."""
+    return [name.strip() for names in values or [] for name in names.split(",") if name.strip()]
 
 
 @app.command()

@@ -89,20 +89,20 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
         raise StoreError(f"can't write into {folder}: {error.strerror}", next="set ZOOPORT_HOME to a folder that can be written") from error
     settle()
     log = folder / "fleet.log"
-    with lock, open_instance() as instance, reserved_stdout() as stdout:
-        screen = Console(stderr=True, highlight=False, soft_wrap=True) if as_json else console_on(stdout)
-        with stderr_into(log, keep=screen.file if as_json else None):
-            close_abandoned_runs(instance)
-            plan = fleet_plan.begin(home(), partitions)
-            view = FleetView(screen, partitions, runner.limits.workers)
-            fleet = Fleet(plan.name, partitions, runner, view.show)
-            began = time.monotonic()
-            interrupted = False
-            with view:
-                try:
-                    fleet.run(instance)
-                except KeyboardInterrupt:
-                    interrupted = True
+    with lock, open_instance() as instance, reserved_stdout() as stdout, stderr_into(log) as stderr:
+        # with JSON on standard output, progress has the other one
+        screen = Console(file=stderr, highlight=False, soft_wrap=True) if as_json else console_on(stdout)
+        close_abandoned_runs(instance)
+        plan = fleet_plan.begin(home(), partitions)
+        view = FleetView(screen, partitions, runner.limits.workers)
+        fleet = Fleet(plan.name, partitions, runner, view.show)
+        began = time.monotonic()
+        interrupted = False
+        with view:
+            try:
+                fleet.run(instance)
+            except KeyboardInterrupt:
+                interrupted = True
         seconds = time.monotonic() - began
         if as_json:
             _print_json(stdout, fleet, seconds)
@@ -119,7 +119,9 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
 def _print_json(stdout: TextIO, fleet: Fleet, seconds: float) -> None:
     rows = [_row(partition, fleet.reports.get(partition)) for partition in fleet.partitions]
     counts = Counter(row["outcome"] or "not begun" for row in rows)
-    json.dump({"fleet": fleet.name, "runs": fleet.runs, "seconds": round(seconds, 1), "counts": counts, "partitions": rows}, stdout, indent=1)
+    json.dump(
+        {"fleet": fleet.name, "runs": fleet.runs, "seconds": round(seconds, 1), "counts": counts, "partitions": rows}, stdout, indent=1
+    )
     stdout.write("\n")
 
 

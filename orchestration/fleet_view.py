@@ -37,7 +37,9 @@ class FleetView:
         self._cached = 0
         self._failures: list[str] = []
         self._ends: list[float] = []
-        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+        self._live = (
+            Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+        )
 
     def __enter__(self) -> "FleetView":
         if self._live:
@@ -87,7 +89,9 @@ class FleetView:
         active = Table.grid(padding=(0, 2))
         now = time.monotonic()
         for (backend, model), (stage, began) in list(self._active.items())[: 2 * self._workers]:
-            active.add_row(Text("  "), Text(model), Text(backend, style="dim"), Text(stage or "starting"), Text(f"{now - began:.0f} s", style="dim"))
+            active.add_row(
+                Text("  "), Text(model), Text(backend, style="dim"), Text(stage or "starting"), Text(f"{now - began:.0f} s", style="dim")
+            )
         return Group(
             ProgressBar(total=max(1, self._total), completed=done, width=60),
             Text.from_markup(self.summary() + f"[dim], in progress {len(self._active)}, {self._left(done)}[/]"),

@@ -13,6 +13,7 @@ from exporters.staleness import survey
 from exporters.store import Store
 from orchestration.outcomes import Event
 from orchestration.pool import CHAIN, Limits, Pool, default_limits
+from orchestration.sqlite import settle
 
 
 class PoolRunner(ChainRunner):
@@ -39,6 +40,9 @@ class PoolRunner(ChainRunner):
         requests = [{"backend": backend, "model": model, **common} for backend, model in partitions]
         for key, event in self._started().run(requests):
             yield partitions[key], event
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        settle()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self.close()

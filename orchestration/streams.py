@@ -34,14 +34,15 @@ def reserved_stdout() -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def stderr_into(file: Path) -> Iterator[None]:
-    """Send everything that this process and its children write to standard error into `file` instead."""
+def stderr_into(file: Path) -> Iterator[TextIO]:
+    """Send everything that this process and its children write to standard error into `file` instead; yield what it was."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
         with file.open("wb") as target:
             os.dup2(target.fileno(), 2)
-        yield
+        with os.fdopen(os.dup(saved), "w", buffering=1) as real:
+            yield real
     finally:
         sys.stderr.flush()
         os.dup2(saved, 2)
