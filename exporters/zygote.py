@@ -211,7 +211,7 @@ class _Server:
             request = json.loads(text)
             stdout, stderr = descriptors
             self._warm(request["warm"], stderr)
-            child = _Child(connection, self._fork(request, stdout, stderr))
+            child = _Child(connection, self._fork(request, stdout, stderr, connection))
         except (OSError, ValueError):  # gone before it had said what it wants
             connection.close()
             return
@@ -234,13 +234,14 @@ class _Server:
             with contextlib.suppress(OSError):
                 os.write(stderr, f"{type(error).__name__} while importing: {error}\n".encode())
 
-    def _fork(self, request: dict[str, Any], stdout: int, stderr: int) -> int:
+    def _fork(self, request: dict[str, Any], stdout: int, stderr: int, connection: socket.socket) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
+        zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            _be_the_child(request, stdout, stderr, self._inherited())
+            _be_the_child(request, zygote, stdout, stderr, [*self._inherited(), connection.fileno()])
         return pid
 
     def _inherited(self) -> list[int]:
@@ -273,11 +274,11 @@ class _Server:
         os.waitpid(child.pid, 0)
 
 
-def _be_the_child(request: dict[str, Any], stdout: int, stderr: int, inherited: Sequence[int]) -> NoReturn:
+def _be_the_child(request: dict[str, Any], zygote: int, stdout: int, stderr: int, inherited: Sequence[int]) -> NoReturn:
     status = 1
     try:
         os.setsid()  # one signal reaches it and all that it starts
-        _die_with_parent()
+        _die_with(zygote)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.dup2(stdout, 1)
@@ -300,10 +301,12 @@ def _be_the_child(request: dict[str, Any], stdout: int, stderr: int, inherited: 
         os._exit(status)
 
 
-def _die_with_parent() -> None:
+def _die_with(zygote: int) -> None:
     """On Linux a child is killed with its zygote, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != zygote:  # it ended before that held
+        os._exit(1)
 
 
 def _function(name: str) -> Callable[[Any], Any]:

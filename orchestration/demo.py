@@ -16,6 +16,7 @@ from exporters.report import Report
 from orchestration.console import ExportView, console_on, outcome_text
 from orchestration.definitions import build, job_name
 from orchestration.instance import dagster_home, open_instance
+from orchestration.interrupts import Interrupts, interrupts
 from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
 from orchestration.streams import reserved_stdout, stderr_into
@@ -30,23 +31,21 @@ class _Watched:
 
     runner: PoolRunner
     view: ExportView
+    interrupted: Interrupts
     last: Report | None = None
-    interrupted: bool = False
 
     def run(
         self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
     ) -> Generator[tuple[Partition, Event], None, None]:
         ((backend, model),) = partitions
         self.view.begin(model, backend)
-        try:
-            for partition, event in self.runner.run(partitions, until=until, run_id=run_id):
-                self.view.show(event)
-                if isinstance(event, Report):
-                    self.last = event
-                yield partition, event
-        except dg.DagsterExecutionInterruptedError:
-            self.interrupted = True  # Dagster closes the run and returns as from any failure, so this is where Ctrl-C is seen
-            raise
+        for partition, event in self.runner.run(partitions, until=until, run_id=run_id):
+            self.view.show(event)
+            if isinstance(event, Report):
+                self.last = event
+            yield partition, event
+            if self.interrupted.seen:
+                raise dg.DagsterExecutionInterruptedError
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,10 @@ class _Row:
 def run_demo(runner: PoolRunner | None = None) -> int:
     """Materialize the six partitions one after another, print how each ended and where it lies; 0 if all are verified."""
     log = dagster_home() / "demo.log"
-    with open_instance() as instance, reserved_stdout() as stdout, stderr_into(log):
+    with open_instance() as instance, reserved_stdout() as stdout, stderr_into(log), interrupts() as interrupted:
         console = console_on(stdout)
         view = ExportView(console)
-        watched = _Watched(runner or PoolRunner(), view)
+        watched = _Watched(runner or PoolRunner(), view, interrupted)
         definitions = build(watched)
         rows: list[_Row] = []
         try:
@@ -84,8 +83,8 @@ def _materialize(job: dg.JobDefinition, instance: dg.DagsterInstance, watched: _
     watched.last = None
     begin = time.monotonic()
     job.execute_in_process(instance=instance, partition_key=partition_key(backend, model), raise_on_error=False)
-    if watched.interrupted:
-        raise KeyboardInterrupt
+    if watched.interrupted.seen:
+        raise KeyboardInterrupt  # Dagster closes an interrupted run, and returns as from any other
     report = watched.last or Report(model=model, backend=backend, reason="the run ended before it reported; its log tells more")
     return _Row(report, time.monotonic() - begin)
 

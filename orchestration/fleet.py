@@ -4,6 +4,7 @@ Partitions of a family go into one run, up to a number that keeps a run's page r
 Whatever ends the process, the next fleet closes the runs that it left open.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,6 +17,8 @@ from assets.partitions import run_tags
 from exporters.backends import STAGES, family_of
 from exporters.report import Report
 from orchestration.definitions import build, job_name
+from orchestration.fleet_plan import Plan
+from orchestration.interrupts import Interrupts, interrupts
 from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
 from orchestration.selection import Partition
@@ -42,13 +45,11 @@ class Fleet:
         runs: ids of the Dagster runs, in order.
     """
 
-    name: str
-    partitions: Sequence[Partition]
+    plan: Plan
     runner: PoolRunner
     on_event: OnEvent = lambda partition, event: None
     reports: dict[Partition, Report] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
-    _interrupted: bool = False
 
     def run(self, instance: dg.DagsterInstance) -> None:
         """Run all partitions, family by family.
@@ -56,34 +57,24 @@ class Fleet:
         Raises:
             KeyboardInterrupt: the fleet was interrupted; its children are ended, its run is closed, `reports` has what was done.
         """
-        definitions = build(self._watched())
-        try:
+        with interrupts() as interrupted, contextlib.closing(self.runner):
+            definitions = build(_Watched(self, interrupted))
             for job, chunk in self._chunks():
                 result = definitions.resolve_job_def(job).execute_in_process(
                     instance=instance, tags=self._tags(chunk), raise_on_error=False
                 )
                 self.runs.append(result.run_id)
-                if self._interrupted:
-                    raise KeyboardInterrupt
-        finally:
-            self.runner.close()
+                if interrupted.seen:
+                    raise KeyboardInterrupt  # Dagster closes an interrupted run, and returns as from any other
 
     def _chunks(self) -> Iterator[tuple[str, list[Partition]]]:
         for family in STAGES:
-            mine = [partition for partition in self.partitions if family_of(partition[0]) == family]
+            mine = [partition for partition in self.plan.partitions if family_of(partition[0]) == family]
             for begin in range(0, len(mine), PARTITIONS_PER_RUN):
                 yield job_name(family), mine[begin : begin + PARTITIONS_PER_RUN]
 
     def _tags(self, chunk: Sequence[Partition]) -> dict[str, str]:
-        return {**run_tags(chunk), FLEET_TAG: self.name, _HOST_TAG: socket.gethostname(), _PROCESS_TAG: _this_process()}
-
-    def _watched(self) -> object:
-        return _Watched(self)
-
-    def _seen(self, partition: Partition, event: Event) -> None:
-        if isinstance(event, Report):
-            self.reports[partition] = event
-        self.on_event(partition, event)
+        return {**run_tags(chunk), FLEET_TAG: self.plan.name, _HOST_TAG: socket.gethostname(), _PROCESS_TAG: _this_process()}
 
 
 @dataclass(frozen=True)
@@ -91,17 +82,20 @@ class _Watched:
     """A fleet's runner, whose events are seen as they pass. Used in place of the `runner` resource; it lives through all runs."""
 
     fleet: Fleet
+    interrupted: Interrupts
 
     def run(
         self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
     ) -> Generator[tuple[Partition, Event], None, None]:
-        try:
-            for partition, event in self.fleet.runner.run(partitions, until=until, run_id=run_id):
-                self.fleet._seen(partition, event)
-                yield partition, event
-        except dg.DagsterExecutionInterruptedError:
-            self.fleet._interrupted = True  # Dagster closes the run and returns as from any failure, so this is where Ctrl-C is seen
-            raise
+        for partition, event in self.fleet.runner.run(partitions, until=until, run_id=run_id):
+            if isinstance(event, Report):
+                self.fleet.reports[partition] = event
+            self.fleet.on_event(partition, event)
+            yield partition, event
+            if isinstance(event, Report):
+                self.fleet.plan.done(partition)  # whoever asks for the next has stored what came of this one
+            if self.interrupted.seen:
+                raise dg.DagsterExecutionInterruptedError
 
 
 # ── What a killed process leaves ──────────────────────────────────────────────

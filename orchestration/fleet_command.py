@@ -64,8 +64,8 @@ def _narrowed(partitions: list[Partition], choice: Choice) -> list[Partition]:
     store = Store(store_of(place))
     found: set[Partition] = set()
     if choice.failed:
-        reports, plan = last_reports(store), fleet_plan.last(place)
-        found |= set(selection.failed(partitions, reports, set(plan.left(reports)) if plan else set()))
+        plan = fleet_plan.last(place)
+        found |= set(selection.failed(partitions, last_reports(store), set(plan.left()) if plan else set()))
     if choice.stale:
         found |= set(selection.stale(partitions, survey(store, code_index(place / "cache"))))
     return [partition for partition in partitions if partition in found]
@@ -79,6 +79,9 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
         StoreError: the home can't be written.
     """
     partitions = choose(choice)
+    if not partitions and not as_json:
+        print("nothing to do: nothing of what was named is " + " or ".join(["failed"] * choice.failed + ["stale"] * choice.stale))
+        return 0
     folder = dagster_home()
     lock = FileLock(folder / "fleet.lock")
     try:
@@ -95,7 +98,7 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
         close_abandoned_runs(instance)
         plan = fleet_plan.begin(home(), partitions)
         view = FleetView(screen, partitions, runner.limits.workers)
-        fleet = Fleet(plan.name, partitions, runner, view.show)
+        fleet = Fleet(plan, runner, view.show)
         began = time.monotonic()
         interrupted = False
         with view:
@@ -117,10 +120,10 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
 
 
 def _print_json(stdout: TextIO, fleet: Fleet, seconds: float) -> None:
-    rows = [_row(partition, fleet.reports.get(partition)) for partition in fleet.partitions]
+    rows = [_row(partition, fleet.reports.get(partition)) for partition in fleet.plan.partitions]
     counts = Counter(row["outcome"] or "not begun" for row in rows)
     json.dump(
-        {"fleet": fleet.name, "runs": fleet.runs, "seconds": round(seconds, 1), "counts": counts, "partitions": rows}, stdout, indent=1
+        {"fleet": fleet.plan.name, "runs": fleet.runs, "seconds": round(seconds, 1), "counts": counts, "partitions": rows}, stdout, indent=1
     )
     stdout.write("\n")
 
@@ -142,7 +145,7 @@ def _print_end(console: Console, view: FleetView, fleet: Fleet, seconds: float, 
         console.print(f"[bold red]{len(group)}[/] at {escape(stage)}, {escape(kind)}: {escape(', '.join(model for _, model in group[:8]))}")
         console.print(f"  [dim]{escape(why(fleet.reports[group[0]]))}[/]")
     console.print(f"{view.summary()}, in {seconds:.0f} s")
-    left = len(fleet.partitions) - len(fleet.reports)
+    left = len(fleet.plan.partitions) - len(fleet.reports)
     if interrupted or left:
         console.print(f"[yellow]interrupted, {left} left[/]: `zooport fleet --failed` goes on, and repeats nothing that was done")
     elif failures:

@@ -1,14 +1,15 @@
-"""What fleets were asked to make, kept until it is made: whatever ends a fleet, what is left of it is known."""
+"""What fleets were asked to make, and what of it is done: whatever ends a fleet, what is left of it is known.
+
+A plan is a file that is written once, and beside it a journal that grows by a line for each partition of which Dagster has everything.
+"""
 
 import json
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from exporters.errors import StoreError
-from exporters.report import Report
 from exporters.store import write_whole
 from orchestration.selection import Partition
 
@@ -17,15 +18,37 @@ _KEPT = 20  # plans; the reports of their partitions are in the store
 
 @dataclass(frozen=True)
 class Plan:
-    """One fleet: its partitions and when it began, in seconds since the epoch."""
+    """One fleet.
 
-    name: str
-    began: float
+    Attributes:
+        file: where it is kept.
+        partitions: what was asked for, in order.
+    """
+
+    file: Path
     partitions: tuple[Partition, ...]
 
-    def left(self, reports: Mapping[Partition, Report]) -> list[Partition]:
-        """What has no report since the fleet began."""
-        return [each for each in self.partitions if each not in reports or reports[each].at < self.began]
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+    def done(self, partition: Partition) -> None:
+        """Note that nothing of this partition is left to do; at once, in one write."""
+        with self._journal.open("a", encoding="utf-8") as stream:
+            stream.write("|".join(partition) + "\n")
+
+    def left(self) -> list[Partition]:
+        """What isn't done."""
+        try:
+            lines = self._journal.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            lines = []
+        done = set(lines)
+        return [partition for partition in self.partitions if "|".join(partition) not in done]
+
+    @property
+    def _journal(self) -> Path:
+        return self.file.with_suffix(".done")
 
 
 def begin(home: Path, partitions: Sequence[Partition]) -> Plan:
@@ -34,14 +57,15 @@ def begin(home: Path, partitions: Sequence[Partition]) -> Plan:
     Raises:
         StoreError: the home can't be written.
     """
-    now = time.time()
-    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{uuid.uuid4().hex[:6]}"
-    plan = Plan(name, now, tuple(partitions))
+    seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(seconds))}-{micros:06}"  # in order, as names too
     folder = _folder(home)
+    plan = Plan(folder / f"{name}.json", tuple(partitions))
     try:
-        write_whole(folder / f"{name}.json", json.dumps({"began": now, "partitions": partitions}))
+        write_whole(plan.file, json.dumps({"partitions": partitions}))
         for old in sorted(folder.glob("*.json"))[:-_KEPT]:
             old.unlink(missing_ok=True)
+            old.with_suffix(".done").unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"can't write into {folder}: {error.strerror}", next="set ZOOPORT_HOME to a folder that can be written") from error
     return plan
@@ -52,7 +76,7 @@ def last(home: Path) -> Plan | None:
     for file in sorted(_folder(home).glob("*.json"), reverse=True):
         try:
             content = json.loads(file.read_text())
-            return Plan(file.stem, content["began"], tuple((backend, model) for backend, model in content["partitions"]))
+            return Plan(file, tuple((backend, model) for backend, model in content["partitions"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # cut short by a power cut, say: the one before it still tells something
     return None

@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from exporters.backends import STAGES, family_of
+from exporters.home import store_of
+from exporters.report import Report
+from exporters.reports import remember
+from exporters.store import Store
 
 
 def say(event: str, **fields: object) -> None:
@@ -69,7 +73,7 @@ def serve(request: dict[str, Any]) -> None:
         stages = stages[: stages.index(request["until"]) + 1]
     report = {"model": request["model"], "backend": request["backend"], "stages": [], "parity": [], "outcome": "exported"}
     if model == "Skipped":
-        say("report", report=report | {"outcome": "skipped", "reason": "not installed: a package"})
+        end(request, report | {"outcome": "skipped", "reason": "not installed: a package"})
         return
     if model in ("Refuses", "Orphans"):
         if model == "Orphans":
@@ -91,7 +95,7 @@ def serve(request: dict[str, Any]) -> None:
             die(model)
             if model == "Raises":
                 error = {"stage": stage, "type": "ValueError", "message": "no such operator", "next": "write one"}
-                say("report", report=report | {"outcome": "failed", "error": error})
+                end(request, report | {"outcome": "failed", "error": error})
                 return
         report["stages"].append(stage_report(stage, request))
         say("stage", stage=report["stages"][-1])
@@ -105,10 +109,24 @@ def serve(request: dict[str, Any]) -> None:
         for parity in report["parity"]:
             say("parity", parity=parity)
         report["outcome"] = "ran" if model == "Differs" else "verified"
-    say("report", report=report | {"artifact": report["stages"][-1]["path"]})
+    end(request, report | {"artifact": report["stages"][-1]["path"]})
+
+
+def end(request: dict[str, Any], report: dict[str, Any]) -> None:
+    """Say the report and leave it in the store, as the chain does."""
+    ended = Report.model_validate(report | {"at": time.time(), "run": request.get("run") or ""})
+    home = Path(request["home"])
+    remember(Store(store_of(home), cache=home / "cache"), ended)
+    say("report", report=ended.model_dump(mode="json"))
 
 
 def hang(request: dict[str, Any]) -> None:
     """A chain that says nothing and never ends."""
     del request
     time.sleep(600)
+
+
+def serve_slowly(request: dict[str, Any]) -> None:
+    """The same, with time to kill somebody."""
+    time.sleep(0.3)
+    serve(request)

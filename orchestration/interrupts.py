@@ -1,0 +1,38 @@
+"""Ctrl-C that isn't lost.
+
+Python raises an interrupt wherever it happens to be. What is raised in a callback of a weak reference, and SQLAlchemy makes many of those
+at every event that Dagster stores, is printed and forgotten. The interpreter also writes each signal to a descriptor: that stays.
+"""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+
+class Interrupts:
+    """Remembers whether this process was interrupted."""
+
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+        self._seen = False
+
+    @property
+    def seen(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            self._seen |= signal.SIGINT in self._source.recv(4096)
+        return self._seen
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Watch for interrupts from now on. In the main thread only, as all that has to do with signals."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield Interrupts(ours)
+        finally:
+            signal.set_wakeup_fd(before)
