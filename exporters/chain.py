@@ -27,7 +27,7 @@ from exporters.code_index import code_index
 from exporters.configs import NATIVE_OPSET, OnnxConfig
 from exporters.errors import CorruptArtifact, ExportError, MissingPackage, StoreError, UsageError, ZooportError
 from exporters.home import store_of
-from exporters.keys import Options, SampleReference, baked_weights, sample_parts, stage_parts, verification_parts
+from exporters.keys import Options, SampleReference, baked_weights, environment, sample_parts, stage_parts, verification_parts
 from exporters.ledger import Reference
 from exporters.registered import with_registered
 from exporters.report import ErrorReport, Parity, Report, StageReport, Started
@@ -350,6 +350,7 @@ class _Chain:
     def _finish(self) -> Report:
         self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
         self._report.at = time.time()
+        self._report.environment = environment(self._request.backend, code_index(self._home / "cache"))
         remember(self._store, self._report)
         self._say(self._report)
         return self._report

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from exporters.backends import family_of
+from exporters.backends import family_of, scopes_of
 from exporters.code_index import CodeIndex
 from exporters.source import PACKAGES, RUNTIMES, Source, versions
 from exporters.store import file_digest, json_digest
@@ -76,6 +76,15 @@ def baked_weights(stage: str, source: Source, sample: "SampleReference") -> str:
     """Digest of what a stage's artifact holds of the weights: their values, or where in their file each lies; empty for nothing."""
     places = json_digest([source.digest, sample.digest])
     return {"pte": sample.weights, "ir_fixed_model": places}.get(stage, "")
+
+
+def environment(backend: str, index: CodeIndex) -> str:
+    """A digest of all that an export for a backend could run into: packages, runtime, code, and every workaround in its scopes."""
+    family = family_of(backend)
+    scopes = scopes_of(backend)
+    workarounds = [(each.name, each.fingerprint) for each in index.workarounds if each.scope in scopes]
+    packages = versions((*PACKAGES[family], *RUNTIMES[family], *_SAMPLE_PACKAGES))
+    return json_digest([FORMAT, packages, index.core[family], index.core["sample"], index.core["verification"], workarounds])
 
 
 def verification_parts(final_digest: str, sample: "SampleReference", options: Options, index: CodeIndex) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class Report(BaseModel):
 
     `revision` is the commit of a checkpoint from the hub; `at` is when the export ended, in seconds since the epoch, and `run` what its
     caller calls the run that it was part of (`exporters.chain.Request.run`), empty for the command line.
+    `environment` is a digest of the packages and the code that it ran with (`exporters.keys.environment`).
     `inputs` says where the inputs come from: the generic rules, or what through which tokenizer or processor; after `rules:` stands why a
     checkpoint's own gave none.
     `cpu_seconds` is the CPU of the process from its start to the end of the last stage, imports included; `verify_cpu_seconds` that of
@@ -106,3 +107,4 @@ class Report(BaseModel):
     error: ErrorReport | None = None
     at: float = 0.0
     run: str = ""
+    environment: str = ""

@@ -1,6 +1,7 @@
 """Everything Dagster loads, through `workspace.yaml`. Imports no torch, and stays cheap: it is loaded for every run."""
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition  # what define_asset_job returns
 
 from assets.chains import build_chain
 from assets.fleet_report import NAME as FLEET_REPORT
@@ -9,6 +10,8 @@ from assets.partitions import partitions_of
 from assets.recipes import build_recipes
 from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
+from orchestration import export_fleet, stale_fleet
+from orchestration.report_sensor import report_after_fleet
 from orchestration.reporter import StoreReporter
 from orchestration.resources import PoolRunner, StoreRecipes
 
@@ -21,6 +24,14 @@ def job_name(family: str) -> str:
     return f"export_{family}"
 
 
+def _job(family: str) -> UnresolvedAssetJobDefinition:
+    return dg.define_asset_job(
+        job_name(family),
+        selection=dg.AssetSelection.groups(family),
+        description=f"One model, or many, through the {family} chain, checks included.",
+    )
+
+
 def build(runner: object, recipes: object = None, reporter: object = None) -> dg.Definitions:
     """All assets and their jobs over the whole zoo and the checkpoints that a `zoo.toml` names.
 
@@ -30,24 +41,18 @@ def build(runner: object, recipes: object = None, reporter: object = None) -> dg
         reporter: an `assets.runner.ReportMaker`, or what is used like one; the same.
     """
     models = [*catalogue.names(), *zoo_file.read()]
+    jobs = {family: _job(family) for family in STAGES}
+    report_job = dg.define_asset_job(
+        REPORT_JOB, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
+    )
     return dg.Definitions(
         assets=[
             *(asset for family in STAGES for asset in (build_chain(family, models), *build_recipes(family, partitions_of(family, models)))),
             build_fleet_report(),
         ],
-        jobs=[
-            dg.define_asset_job(
-                job_name(family),
-                selection=dg.AssetSelection.groups(family),
-                description=f"One model through the {family} chain, checks included.",
-            )
-            for family in STAGES
-        ]
-        + [
-            dg.define_asset_job(
-                REPORT_JOB, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
-            )
-        ],
+        jobs=[*jobs.values(), report_job, export_fleet.export_fleet],
+        schedules=[export_fleet.weekly(), *stale_fleet.nightly(jobs)],
+        sensors=[stale_fleet.changed_environment(jobs), report_after_fleet(list(jobs.values()), report_job)],
         resources={"runner": runner, "recipes": recipes or StoreRecipes(), "reporter": reporter or StoreReporter()},
         executor=dg.in_process_executor,
     )

@@ -23,7 +23,8 @@ from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
 from orchestration.selection import Partition
 
-PARTITIONS_PER_RUN = 100
+# Tags of more than some 2,700 bytes can't be indexed by PostgreSQL, where that is the storage.
+PARTITIONS_PER_RUN = 32
 
 FLEET_TAG = "zooport/fleet"
 # of the process that a run lives in

@@ -11,14 +11,12 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 
-from exporters.code_index import code_index
 from exporters.errors import StoreError, UsageError
 from exporters.home import home, store_of
 from exporters.report import Report
 from exporters.reports import last_reports
-from exporters.staleness import survey
 from exporters.store import Store
-from orchestration import fleet_plan, selection
+from orchestration import fleet_plan, selection, stale_fleet
 from orchestration.console import console_on
 from orchestration.fleet import Fleet, close_abandoned_runs
 from orchestration.fleet_view import FleetView, why
@@ -61,13 +59,12 @@ def choose(choice: Choice) -> list[Partition]:
 
 def _narrowed(partitions: list[Partition], choice: Choice) -> list[Partition]:
     place = home()
-    store = Store(store_of(place))
     found: set[Partition] = set()
     if choice.failed:
         plan = fleet_plan.last(place)
-        found |= set(selection.failed(partitions, last_reports(store), set(plan.left()) if plan else set()))
+        found |= set(selection.failed(partitions, last_reports(Store(store_of(place))), set(plan.left()) if plan else set()))
     if choice.stale:
-        found |= set(selection.stale(partitions, survey(store, code_index(place / "cache"))))
+        found |= set(stale_fleet.find().partitions)
     return [partition for partition in partitions if partition in found]
 
 

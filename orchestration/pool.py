@@ -19,8 +19,10 @@ from typing import Any
 import psutil
 
 from exporters.backends import family_of
+from exporters.code_index import code_index
 from exporters.errors import StoreError
 from exporters.home import store_of
+from exporters.keys import environment
 from exporters.report import Report, StageReport, Started
 from exporters.reports import remember
 from exporters.store import Store
@@ -291,6 +293,7 @@ class Pool:
         if kind != "Timeout" and task.attempts <= self._limits.retries:
             return task, report
         report.at, report.run = time.time(), task.request.get("run") or ""
+        report.environment = environment(report.backend, code_index(Path(task.request["home"]) / "cache"))
         _leave(task.request, report)
         return None, report
 

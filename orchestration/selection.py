@@ -74,10 +74,22 @@ def failed(partitions: Iterable[Partition], reports: Mapping[Partition, Report],
     return [partition for partition in partitions if partition in bad or partition in unfinished]
 
 
-def stale(partitions: Iterable[Partition], states: Iterable[PartitionState]) -> list[Partition]:
-    """Those whose stages would be made again, or that have only some of them."""
-    found = {(state.backend, state.model) for state in states if not state.fresh}
-    return [partition for partition in partitions if partition in found]
+def stale(
+    partitions: Iterable[Partition],
+    states: Iterable[PartitionState],
+    reports: Mapping[Partition, Report],
+    environments: Mapping[str, str],
+) -> list[Partition]:
+    """Those that would come out differently now.
+
+    Of a stage that was made it is known what it was made with. One that failed left nothing to know it by: it counts as stale once
+    anything has changed that its backend could run into (`exporters.keys.environment`), and not night after night.
+    """
+    changed = {(state.backend, state.model) for state in states if any(stage.state == "stale" for stage in state.stages)}
+    for partition, report in reports.items():
+        if report.outcome not in WELL and report.environment != environments.get(partition[0], ""):
+            changed.add(partition)
+    return [partition for partition in partitions if partition in changed]
 
 
 def scope_of_everything() -> Scope:

@@ -45,7 +45,7 @@ def test_the_workspace_names_them() -> None:
 
 def test_a_job_for_each_family_and_one_for_the_report() -> None:
     jobs = {job.name for job in defs().resolve_all_job_defs() if not job.name.startswith("__")}
-    assert jobs == {"export_dynamo", "export_onnx", "export_executorch", "report_fleet"}
+    assert jobs == {"export_dynamo", "export_onnx", "export_executorch", "export_fleet", "report_fleet"}
 
 
 def models(definitions: dg.Definitions) -> set[str]:

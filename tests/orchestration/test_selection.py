@@ -58,11 +58,15 @@ def test_failed_is_what_did_not_end_well_and_what_was_never_made() -> None:
     assert selection.failed(partitions[:1], reports, set()) == []
 
 
-def test_stale_is_what_has_a_stage_that_would_be_made_again() -> None:
-    fresh, changed = StageState("traced_program", "fresh"), StageState("traced_program", "stale", ("torch",))
-    states = [
-        PartitionState("A", "A", "onnx", (fresh,)),
-        PartitionState("B", "B", "onnx", (changed,)),
-        PartitionState("C", "C", "onnx", (changed,)),
-    ]
-    assert selection.stale([("onnx", "A"), ("onnx", "B")], states) == [("onnx", "B")]
+def test_stale_is_what_has_a_stage_that_would_come_out_differently() -> None:
+    fresh, changed, behind = (StageState("traced_program", state) for state in ("fresh", "stale", "missing"))
+    states = [PartitionState(name, name, "onnx", (stage,)) for name, stage in (("A", fresh), ("B", changed), ("C", behind), ("D", changed))]
+    assert selection.stale([("onnx", "A"), ("onnx", "B"), ("onnx", "C")], states, {}, {}) == [("onnx", "B")]
+
+
+def test_what_failed_is_stale_once_its_environment_has_changed() -> None:
+    reports = {("onnx", name): report(outcome) for name, outcome in (("A", "failed"), ("B", "failed"), ("C", "verified"))}
+    for name, environment in (("A", "now"), ("B", "before"), ("C", "before")):
+        reports["onnx", name].environment = environment
+    partitions = list(reports)
+    assert selection.stale(partitions, [], reports, {"onnx": "now"}) == [("onnx", "B")]
