@@ -9,6 +9,7 @@ import time
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset  # a job has no public way to ask for a backfill
+from dagster._core.definitions.partitions.subset import PartitionsSubset
 from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 from pydantic import Field
@@ -40,7 +41,7 @@ def request_backfill(context: dg.OpExecutionContext, config: FleetConfig) -> str
     """
     partitions = Scope(config.models, config.backends, config.families).partitions()
     known = [*catalogue.names(), *zoo_file.read()]
-    subsets = {}
+    subsets: dict[dg.AssetKey, PartitionsSubset] = {}
     for family, stages in STAGES.items():
         keys = [f"{backend}|{model}" for backend, model in partitions if family_of(backend) == family]
         if keys:

@@ -40,9 +40,9 @@ def test_by_default_it_is_the_whole_zoo_for_three_backends(instance: dg.DagsterI
 
 
 def test_backends_and_families_can_be_chosen(instance: dg.DagsterInstance) -> None:
-    found = requested(instance, backends=["executorch.portable", "dynamo"], families=["graph", "time-series"])
+    found = requested(instance, backends=["executorch.portable", "dynamo"], families=["video", "time-series"])
     assert {key.partition("/")[0] for key in found} == {"dynamo", "executorch"}
-    models = {name for name in catalogue.names() if catalogue.entry(name).family in ("graph", "time-series")}
+    models = {name for name in catalogue.names() if catalogue.entry(name).family in ("video", "time-series")}
     assert found["executorch/pte"] == {f"executorch.portable|{name}" for name in models}
 
 
