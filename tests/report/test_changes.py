@@ -89,6 +89,20 @@ def test_drifted_needs_both_a_ratio_and_a_difference(before: float, after: float
     assert kinds(verified(M, diff=before), verified(M, diff=after)) == (["drifted"] if found else [])
 
 
+def with_costs(first: float, second: float, *, cached: bool = False) -> Report:
+    report = verified(M)
+    report.stages[0].cpu_seconds, report.stages[1].cpu_seconds = first, second
+    report.stages[0].cached = cached
+    return report
+
+
+@pytest.mark.parametrize(("before", "after", "found"), [(0.5, 4.8, False), (1.0, 8.9, False), (1.0, 9.1, True), (20.0, 31.0, True)])
+def test_the_first_stage_that_is_made_may_import_everything_too(before: float, after: float, *, found: bool) -> None:
+    expected = ["slower"] if found else []
+    assert kinds(with_costs(before, 1.0), with_costs(after, 1.0)) == expected
+    assert kinds(with_costs(1.0, before), with_costs(1.0, after, cached=True)) == expected
+
+
 def test_of_several_slower_stages_the_one_with_most_seconds_is_named() -> None:
     after = verified(M, cpu=8.0)
     after.stages[1].cpu_seconds = 20.0
