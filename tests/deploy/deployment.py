@@ -1,4 +1,4 @@
-"""A whole deployment on this machine: the shipped `deploy/celery/dagster.yaml` over real servers, and workers that stand for machines."""
+"""A whole deployment on this machine: a shipped `dagster.yaml` of deploy/ over real servers, and workers that stand for machines."""
 
 import json
 import os
@@ -23,11 +23,7 @@ from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
 from orchestration.submission import submit
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = ROOT / "deploy" / "celery" / "dagster.yaml"
 PYTHON = sys.executable
-
-# Minutes of waiting in production, seconds here; nothing else of the shipped file is changed.
-QUICKENED = {"run_monitoring": {"poll_interval_seconds": 1}, "run_launcher": {"config": {"silence_seconds": 3.0}}}
 
 
 @dataclass
@@ -35,6 +31,7 @@ class Deployment:
     """What the tests ask of it."""
 
     folder: Path
+    engine: str
     environment: Mapping[str, str]
     instance: dg.DagsterInstance
     workspace: WorkspaceProcessContext
@@ -43,7 +40,7 @@ class Deployment:
     def start(self, name: str, *command: str, **environment: str) -> None:
         """A process of the deployment, with the home and the Dagster home of a machine of its own."""
         home = self.folder / name
-        settle(home)
+        settle(home, self.engine)
         own = {"ZOOPORT_HOME": str(home / "home"), "DAGSTER_HOME": str(home), "MACHINE": name}
         with (home / "log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -110,22 +107,24 @@ class Deployment:
         return (self.folder / name / "log").read_text(errors="replace")
 
 
-def settle(home: Path) -> None:
-    """A Dagster home with the shipped settings, quickened."""
+def settle(home: Path, engine: str) -> None:
+    """A Dagster home with an engine's shipped settings, quickened."""
     home.mkdir(parents=True, exist_ok=True)
-    settings = yaml.safe_load(SETTINGS.read_text())
-    for section, values in QUICKENED.items():
-        for name, value in values.items():
-            if isinstance(value, dict):
-                settings[section][name].update(value)
-            else:
-                settings[section][name] = value
+    settings = yaml.safe_load((ROOT / "deploy" / engine / "dagster.yaml").read_text())
+    settings["run_monitoring"]["poll_interval_seconds"] = 1
+    if engine == "celery":
+        settings["run_launcher"]["config"]["silence_seconds"] = 3.0
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
 
 
 @contextmanager
-def deployed(folder: Path, family: str, models: Sequence[str], chain: str, environment: Mapping[str, str]) -> Iterator[Deployment]:
-    """Servers and settings; the daemon and the workers are the test's to start. All that is left of them at the end is killed."""
+def deployed(
+    folder: Path, family: str, models: Sequence[str], chain: str, environment: Mapping[str, str], *, engine: str = "celery"
+) -> Iterator[Deployment]:
+    """Servers, and an engine's settings with minutes of waiting made seconds.
+
+    The daemon and the workers are the test's to start. All that is left of them at the end is killed.
+    """
     with ExitStack() as stack:
         everywhere = {
             **environment,
@@ -141,7 +140,7 @@ def deployed(folder: Path, family: str, models: Sequence[str], chain: str, envir
         }
         (folder / "workspace.yaml").write_text("load_from:\n  - python_module: {module_name: engine_definitions, location_name: engines}\n")
         home = folder / "console"
-        settle(home)
+        settle(home, engine)
         own = {**everywhere, "DAGSTER_HOME": str(home), "ZOOPORT_HOME": str(home / "home")}
         before = {name: os.environ.get(name) for name in own}
         os.environ.update(own)
@@ -149,7 +148,7 @@ def deployed(folder: Path, family: str, models: Sequence[str], chain: str, envir
             instance = stack.enter_context(dg.DagsterInstance.get())
             target = WorkspaceFileTarget([str(folder / "workspace.yaml")])
             workspace = stack.enter_context(WorkspaceProcessContext(instance, target))
-            deployment = Deployment(folder, everywhere, instance, workspace)
+            deployment = Deployment(folder, engine, everywhere, instance, workspace)
             try:
                 yield deployment
             finally:

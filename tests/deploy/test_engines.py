@@ -1,4 +1,4 @@
-"""A fleet over two machines with PostgreSQL, Redis, Celery and S3, one of them killed in the middle: all of it real.
+"""Fleets with PostgreSQL, Redis, Celery and S3, of which something is killed in the middle: all of it real.
 
 `python -m pytest -m slow tests/deploy` runs it where the servers are installed (deploy/README.md).
 """
@@ -108,6 +108,24 @@ def test_a_cancelled_run_leaves_nothing_running(tmp_path: Path, s3_environment: 
         assert deployment.instance.get_run_by_id(run_id).status is dg.DagsterRunStatus.CANCELED
         wait_for(lambda: len(deployment.tree("east")) == 2, PATIENCE, "the end of its processes", deployment)
         assert len(deployment.begun()) == 1
+
+
+def test_a_run_whose_process_is_killed_on_one_machine_with_postgresql(tmp_path: Path, s3_environment: dict[str, str]) -> None:
+    models = ["Raises@0", "Fine@1", "Fine@2"]
+    keys = [f"onnx|{model}" for model in models]
+    environment = {**bucket(s3_environment), "COUNTED_SECONDS": "2"}
+    with deployed(tmp_path, "onnx", models, FAKE_CHAIN, environment, engine="postgres") as deployment:
+        deployment.start_daemon()
+        (first,) = deployment.submit(keys, per_run=CHUNK)
+        wait_for(lambda: len(deployment.begun()) == 2, PATIENCE, "the second partition", deployment)
+        chain = psutil.Process(int(deployment.begun()[-1]["pid"]))
+        zygote = chain.parent()
+        assert zygote is not None
+        zygote.parent().kill()
+        wait_for(lambda: ended(deployment, first), PATIENCE, "the end of the remainder", deployment)
+        assert is_over(chain)
+        check_that_each_has_its_true_status(deployment, "onnx", keys, failed=keys[0])
+        assert_begun_once_but_for_what_died(deployment, keys, keys[1])
 
 
 # ── The scenario ──────────────────────────────────────────────────────────────
