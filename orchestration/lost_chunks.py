@@ -12,7 +12,6 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
-    BACKFILL_ID_TAG,
     PARTITION_NAME_TAG,
 )
 
@@ -102,13 +101,16 @@ def lost_chunks(chains: Sequence[dg.AssetsDefinition], jobs: Sequence[Unresolved
 
 
 def request(run: dg.DagsterRun, chunk: Chunk, chain: dg.AssetsDefinition, job: str) -> dg.RunRequest | dg.SkipReason:
-    """A run over what is left of a lost one, requested once."""
+    """A run over what is left of a lost one, requested once.
+
+    It doesn't belong to the lost one's backfill, which understands no tag of ours and may be over by now.
+    """
     attempt = int(run.tags.get(ATTEMPT_TAG, "1")) + 1
     if not chunk.remaining:
         return dg.SkipReason(f"nothing is left of {run.run_id}")
     if attempt > ATTEMPTS:
         return dg.SkipReason(f"{run.run_id} was lost {ATTEMPTS} times; left: {', '.join(chunk.remaining)}")
-    kept = {name: value for name, value in run.tags.items() if name == BACKFILL_ID_TAG or name.startswith("zooport/")}
+    kept = {name: value for name, value in run.tags.items() if name.startswith("zooport/")}
     pairs = [(key.keys_by_dimension[BACKEND], key.keys_by_dimension[MODEL]) for key in map(parse_key, chunk.remaining)]
     return dg.RunRequest(
         run_key=run.run_id,
