@@ -97,9 +97,9 @@ def leftovers(store: Store, home: Path, before: float) -> Iterator[Path]:
     """What was being written or deleted and hasn't been touched since `before`."""
     local = store.copies or store.objects
     assert isinstance(local, LocalObjects)
-    places = [home / "exports", home / "weights", local.root / "stamps"]
+    places = [home / "exports", home / "reports", home / "weights", local.root / "stamps"]
     if store.copies is None:
-        places += [local.root / "refs", local.root / "history"]
+        places += [local.root / "refs", local.root / "history", local.root / "reports"]
     yield from (path for path in local.unfinished() if _touched(path) <= before)
     for place in places:
         # parents come first: what lies in a leftover goes with it

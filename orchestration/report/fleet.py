@@ -57,7 +57,7 @@ class FleetReport:
     """Everything that the page, the command line, Dagster and the alert show.
 
     Attributes:
-        name: of the snapshot.
+        name: of the snapshot; empty where nothing was ever exported, of which none is kept.
         is_new: whether anything happened since the snapshot before; if not, that one is shown again and none was made.
         comparisons: with earlier snapshots; the one that is shown first, if there is any, comes first.
         model_types: by model, its architecture and its family.
@@ -126,9 +126,12 @@ def make(store: Store, home: Path, *, since: float | None = None, since_label: s
     names = history.names()
     newest = history.load(names[-1]) if names else None
     is_new = newest is None or not snapshot.says_the_same(newest)
-    if is_new:
-        names.append(history.save(snapshot))
-    name, earlier = names[-1], names[:-1]
+    if not names and not snapshot.partitions:
+        name, earlier = "", names  # everything would be new beside a snapshot of nothing
+    else:
+        if is_new:
+            names.append(history.save(snapshot))
+        name, earlier = names[-1], names[:-1]
     types = _types(snapshot)
     kept = [each for each in map(history.standings, spread(names, _TREND_POINTS)) if each is not None]
     return FleetReport(

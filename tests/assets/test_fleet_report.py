@@ -97,6 +97,17 @@ def test_it_is_made_of_whatever_partitions_there_are() -> None:
     assert dg.materialize([*chains, build_fleet_report()], selection=[KEY], resources=resources).success
 
 
+def test_the_job_of_the_real_definitions_makes_it(home: Path) -> None:
+    leave(home, "BertModel", ok=True)
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = build(PoolRunner(chain="fake_chain:serve")).resolve_job_def("report_fleet")
+        assert job.execute_in_process(instance=instance).success
+        event = instance.get_latest_materialization_event(KEY)
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert event.asset_materialization.metadata["verified"].value == 1
+
+
 # ── What it tells ─────────────────────────────────────────────────────────────
 
 

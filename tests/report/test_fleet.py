@@ -156,8 +156,10 @@ def test_models_have_their_type_whether_the_zoo_knows_them_or_not(make: Make) ->
     assert made.model_types["RemovedModel"] == ("not in the zoo", "")
 
 
-def test_an_empty_store_is_a_report_too(make: Make) -> None:
+def test_an_empty_store_is_a_report_too_of_which_nothing_is_kept(make: Make, store: Store) -> None:
     assert make(0).headline["exports"] == 0
+    assert History(store).names() == []
+    assert make(1, verified("BertModel")).comparison is None
 
 
 # ── In few words ──────────────────────────────────────────────────────────────

@@ -151,12 +151,14 @@ def test_leftovers_go_when_they_are_old(place: Place) -> None:
         place.home / "exports" / "onnx" / f".Model.{unique}.old",
         place.home / "exports" / "onnx" / f".Model.{unique}.pack",
         place.home / "weights" / f".Model.0123.safetensors.{unique}",
+        place.home / "reports" / f".fleet.html.{unique}",
         local.root / "stamps" / f".{unique}.{unique}",
     ]
     stays = [place.home / "exports" / "onnx" / "Model" / ".hidden", place.home / "weights" / "Model.0123.safetensors", place.home / unique]
     if place.kind == "local":
         left.append(local.root / "refs" / "onnx" / f".Model.json.{unique}")
         left.append(local.root / "history" / f".snapshot.json.gz.{unique}")
+        left.append(local.root / "reports" / f".fleet.html.{unique}")
     for path in [*left, *stays]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
