@@ -130,7 +130,8 @@ def _row(partition: Partition, report: Report | None) -> dict[str, object]:
     row: dict[str, object] = {"backend": backend, "model": model, "outcome": report.outcome if report else None}
     if report is not None:
         row["cached"] = bool(report.stages) and all(stage.cached for stage in report.stages)
-        row["cpu_seconds"] = round(sum(stage.cpu_seconds for stage in report.stages) + report.verify_cpu_seconds, 3)
+        row["stages"] = [stage.model_dump(include={"stage", "cached", "seconds", "cpu_seconds", "bytes"}) for stage in report.stages]
+        row["verify_cpu_seconds"] = 0.0 if row["cached"] else report.verify_cpu_seconds
         row["reason"] = report.reason
         row["error"] = report.error.model_dump(include={"stage", "type", "message", "next"}) if report.error else None
     return row
