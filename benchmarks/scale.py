@@ -114,7 +114,6 @@ def main() -> int:
         zooport = [sys.executable, "-c", "from orchestration.cli import main; main()"]
         _, result["report"] = run([*zooport, "report", "--html", str(page)], environment)
         result["report"]["bytes"] = page.stat().st_size
-        _, result["failed"] = run([*zooport, "fleet", "--failed", "--sample", "1", "--json"], environment)
         result["home_bytes"] = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
     print(json.dumps(result, indent=1))
     return 0

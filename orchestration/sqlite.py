@@ -8,6 +8,7 @@ partition, measured at 60 ms each on the machine this was written on, 7 ms so.
 before it, not what a killed process had stored (https://www.sqlite.org/pragma.html#pragma_synchronous).
 """
 
+import atexit
 import sqlite3
 from collections import OrderedDict
 from typing import Any
@@ -23,6 +24,13 @@ def settle() -> None:
     """Let this process' connections to SQLite leave the waiting to the operating system. Again is harmless."""
     if not event.contains(Engine, "connect", _connected):
         event.listen(Engine, "connect", _connected)
+        atexit.register(release)
+
+
+def release() -> None:
+    """Let go of the databases, which writes their logs into them."""
+    while _open:
+        _open.popitem()[1].close()
 
 
 def _connected(connection: Any, record: object) -> None:

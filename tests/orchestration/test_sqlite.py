@@ -38,6 +38,8 @@ def test_connections_do_not_wait_and_the_log_is_kept_open(tmp_path: Path) -> Non
             assert connection.execute(text("PRAGMA synchronous")).scalar() == 1
             connection.execute(text(f"INSERT INTO events VALUES ({number})"))
     assert Path(f"{file}-wal").stat().st_size > 0  # the last of Dagster's connections didn't end it
+    sqlite.release()
+    assert not Path(f"{file}-wal").exists()
 
 
 def test_what_was_stored_outlives_a_killed_process(tmp_path: Path) -> None:
