@@ -8,10 +8,13 @@ import os
 
 from exporters.configs import NATIVE_OPSET
 
-_EVERYONE = ("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build")
+_EVERYONE = (
+    *("exporters.stage_makers", "exporters.verification", "transformers.modeling_utils", "exporters.zoo.build"),
+    *("torch.export._trace", "sympy.tensor.tensor"),  # what torch itself imports in the middle of an export
+)
 _FAMILIES = {
     "dynamo": (),
-    "onnx": ("exporters.exporter_onnx",),
+    "onnx": ("exporters.exporter_onnx", "torch._inductor.ir"),
     "executorch": ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"),
 }
 
