@@ -197,7 +197,7 @@ def fleet(
 
 def _split(values: list[str] | None) -> list[str]:
     """Values that were given by repeating an option or with commas."""
-    return [name.strip() for names in values or [] for name in names.split(",") if name.strip()]
+    return [name.strip() for names in values or [] for name in names.split(",")]
 
 
 @app.command()

@@ -11,9 +11,11 @@ from assets.recipes import build_recipes
 from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
 from orchestration import export_fleet, stale_fleet
+from orchestration.lost_chunks import lost_chunks
 from orchestration.report_sensor import report_after_fleet
 from orchestration.reporter import StoreReporter
 from orchestration.resources import PoolRunner, StoreRecipes
+from orchestration.run_processes import lost_runs
 
 # an op has the asset's own name, and a job may not
 REPORT_JOB = "report_fleet"
@@ -41,18 +43,24 @@ def build(runner: object, recipes: object = None, reporter: object = None) -> dg
         reporter: an `assets.runner.ReportMaker`, or what is used like one; the same.
     """
     models = [*catalogue.names(), *zoo_file.read()]
+    chains = {family: build_chain(family, models) for family in STAGES}
     jobs = {family: _job(family) for family in STAGES}
     report_job = dg.define_asset_job(
         REPORT_JOB, selection=[FLEET_REPORT], description="What broke, what was repaired, what it costs; and an alert."
     )
     return dg.Definitions(
         assets=[
-            *(asset for family in STAGES for asset in (build_chain(family, models), *build_recipes(family, partitions_of(family, models)))),
+            *(asset for family, chain in chains.items() for asset in (chain, *build_recipes(family, partitions_of(family, models)))),
             build_fleet_report(),
         ],
         jobs=[*jobs.values(), report_job, export_fleet.export_fleet],
         schedules=[export_fleet.weekly(), *stale_fleet.nightly(jobs)],
-        sensors=[stale_fleet.changed_environment(jobs), report_after_fleet(list(jobs.values()), report_job)],
+        sensors=[
+            stale_fleet.changed_environment(jobs),
+            report_after_fleet(list(jobs.values()), report_job),
+            lost_runs(),
+            lost_chunks(list(chains.values()), list(jobs.values())),
+        ],
         resources={"runner": runner, "recipes": recipes or StoreRecipes(), "reporter": reporter or StoreReporter()},
         executor=dg.in_process_executor,
     )

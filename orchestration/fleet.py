@@ -5,30 +5,26 @@ Whatever ends the process, the next fleet closes the runs that it left open.
 """
 
 import contextlib
-import os
-import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
-import psutil
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus  # of DagsterInstance.get_status_by_partition
 
-from assets.partitions import run_tags
+from assets.partitions import partitions_of, run_tags
 from exporters.backends import STAGES, family_of
 from exporters.report import Report
 from orchestration.definitions import build, job_name
 from orchestration.fleet_plan import Plan
+from orchestration.instance import open_instance
 from orchestration.interrupts import Interrupts, interrupts
 from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
+from orchestration.run_processes import FLEET_TAG, close_abandoned_runs, process_tags
 from orchestration.selection import Partition
 
 # Tags of more than some 2,700 bytes can't be indexed by PostgreSQL, where that is the storage.
 PARTITIONS_PER_RUN = 32
-
-FLEET_TAG = "zooport/fleet"
-# of the process that a run lives in
-_HOST_TAG, _PROCESS_TAG = "zooport/host", "zooport/process"
 
 OnEvent = Callable[[Partition, Event], None]
 
@@ -75,7 +71,7 @@ class Fleet:
                 yield job_name(family), mine[begin : begin + PARTITIONS_PER_RUN]
 
     def _tags(self, chunk: Sequence[Partition]) -> dict[str, str]:
-        return {**run_tags(chunk), FLEET_TAG: self.plan.name, _HOST_TAG: socket.gethostname(), _PROCESS_TAG: _this_process()}
+        return {**run_tags(chunk), **process_tags(), FLEET_TAG: self.plan.name}
 
 
 @dataclass(frozen=True)
@@ -99,29 +95,16 @@ class _Watched:
                 raise dg.DagsterExecutionInterruptedError
 
 
-# ── What a killed process leaves ──────────────────────────────────────────────
-
-_OPEN = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
-
-
-def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark as failed the runs of fleets whose process on this machine is gone; their ids. What they had not made becomes failed by that."""
-    closed = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(_OPEN), tags={_HOST_TAG: socket.gethostname()})):
-        if not _alive(run.tags.get(_PROCESS_TAG, "")):
-            instance.report_run_failed(run, "the process of this fleet was killed; `zooport fleet --failed` finishes what is left")
-            closed.append(run.run_id)
-    return closed
-
-
-def _this_process() -> str:
-    """Names this process, and no other that has its number later."""
-    return f"{os.getpid()}@{psutil.Process().create_time():.0f}"
-
-
-def _alive(process: str) -> bool:
-    number, _, created = process.partition("@")
-    try:
-        return f"{psutil.Process(int(number)).create_time():.0f}" == created
-    except (psutil.NoSuchProcess, ValueError):
-        return False
+def failed_in_dagster(partitions: Sequence[Partition]) -> set[Partition]:
+    """Those that a run on the local instance was to make and didn't; of runs whose process was killed too."""
+    found: set[Partition] = set()
+    with open_instance() as instance:
+        close_abandoned_runs(instance)
+        for family, stages in STAGES.items():
+            mine = {f"{backend}|{model}": (backend, model) for backend, model in partitions if family_of(backend) == family}
+            if not mine:
+                continue
+            definition = partitions_of(family, list(dict.fromkeys(model for _, model in mine.values())))
+            statuses = instance.get_status_by_partition(dg.AssetKey([family, stages[-1]]), list(mine), definition) or {}
+            found |= {mine[key] for key, status in statuses.items() if status == AssetPartitionStatus.FAILED}
+    return found

@@ -18,10 +18,11 @@ from exporters.reports import last_reports
 from exporters.store import Store
 from orchestration import fleet_plan, selection, stale_fleet
 from orchestration.console import console_on
-from orchestration.fleet import Fleet, close_abandoned_runs
+from orchestration.fleet import Fleet, failed_in_dagster
 from orchestration.fleet_view import FleetView, why
 from orchestration.instance import dagster_home, open_instance
 from orchestration.resources import PoolRunner
+from orchestration.run_processes import close_abandoned_runs
 from orchestration.selection import WELL, Partition, Scope
 from orchestration.sqlite import settle
 from orchestration.streams import reserved_stdout, stderr_into
@@ -61,6 +62,7 @@ def _narrowed(partitions: list[Partition], choice: Choice) -> list[Partition]:
     place = home()
     found: set[Partition] = set()
     if choice.failed:
+        found |= failed_in_dagster(partitions)
         plan = fleet_plan.last(place)
         found |= set(selection.failed(partitions, last_reports(Store(store_of(place))), set(plan.left()) if plan else set()))
     if choice.stale:

@@ -16,6 +16,7 @@ from dagster._core.storage.tags import (
 )
 
 from assets.partitions import BACKEND, MODEL, parse_key, run_tags, tagged_partitions
+from orchestration.run_processes import FLEET_TAG
 
 ATTEMPT_TAG = "zooport/attempt"
 REMAINDER_TAG = "zooport/remainder_of"
@@ -66,7 +67,21 @@ def chunk_of(instance: dg.DagsterInstance, run: dg.DagsterRun, chain: dg.AssetsD
     else:
         ended = {event.partition for event in events if event.event_type == _MADE and event.asset_key == assets[-1]}
     complete = any(event.event_type == _FAILED and event.step_failure_data.user_failure_data for event in events)
-    return Chunk(assets, checked, keys_of(run, _partitions(chain)), frozenset(key for key in ended if key), complete)
+    keys = keys_of(run, _partitions(chain))
+    ended |= made_since(instance, run, assets[-1], [key for key in keys if key not in ended])
+    return Chunk(assets, checked, keys, frozenset(key for key in ended if key), complete)
+
+
+def made_since(instance: dg.DagsterInstance, run: dg.DagsterRun, asset: dg.AssetKey, keys: Sequence[str]) -> set[str | None]:
+    """Those of `keys` that another run has made since this one began: somebody was quicker than the sensor."""
+    record = instance.get_run_record_by_id(run.run_id)
+    begin = record.create_timestamp.timestamp() if record else 0.0
+    found: set[str | None] = set()
+    for key in keys:
+        filter_ = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[key], after_timestamp=begin)
+        if instance.fetch_materializations(filter_, limit=1).records:
+            found.add(key)
+    return found
 
 
 def keys_of(run: dg.DagsterRun, partitions: dg.PartitionsDefinition) -> list[str]:
@@ -92,6 +107,9 @@ def lost_chunks(chains: Sequence[dg.AssetsDefinition], jobs: Sequence[Unresolved
     )
     def sensor(context: dg.RunFailureSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         run = context.dagster_run
+        if FLEET_TAG in run.tags:  # whoever started it here and now goes on with `zooport fleet --failed`
+            yield dg.SkipReason(f"{run.run_id} is of `zooport fleet`")
+            return
         for chain, job in zip(chains, jobs, strict=True):
             chunk = chunk_of(context.instance, run, chain)
             if chunk is not None:

@@ -13,6 +13,7 @@ from exporters.staleness import survey
 from exporters.store import Store
 from orchestration.outcomes import Event
 from orchestration.pool import CHAIN, Limits, Pool, default_limits
+from orchestration.run_processes import process_tags
 from orchestration.sqlite import settle
 
 
@@ -43,6 +44,8 @@ class PoolRunner(ChainRunner):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         settle()
+        if context.instance is not None and context.run is not None:
+            context.instance.add_run_tags(context.run.run_id, process_tags())
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self.close()
