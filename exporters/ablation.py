@@ -362,11 +362,11 @@ def _untried(workaround: Workaround, models: set[str]) -> list[str]:
     named += re.findall(r"cases/\w+\.py", text)
     if not named and text and not text.startswith("every model"):
         return [text]
-    return [name for name in named if name not in models]
+    return [name for name in named if not any(model == name or model.endswith(f"/{name}") for model in models)]
 
 
 def _next(workaround: Workaround, overall: Overall, untried: Sequence[str]) -> str:
-    models = [name for name in untried if catalogue.has(name)]
+    models = [name for name in untried if catalogue.has(name) or name.endswith(".py")]
     scope = workaround.scope
     backend = {"onnx": "onnx", "dynamo": "dynamo", "executorch": "executorch.xnnpack"}.get(scope, scope)
     match overall:

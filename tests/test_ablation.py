@@ -135,6 +135,8 @@ def test_what_it_was_seen_in_and_was_not_tried_is_named() -> None:
     tried = conclude(seen, [judge(seen, "lowered_onnx", report(), report())])
     assert tried.untried == ["BertModel", "cases/case_14.py"]
     assert "BertModel, cases/case_14.py" in tried.next
+    file = judge(seen, "lowered_onnx", report(), report()).model_copy(update={"model": "../shared/cases/case_14.py"})
+    assert conclude(seen, [file]).untried == [MODEL, "BertModel"]
     vague = workaround(**{"Seen in": "`max_pool2d(x, 2)` in any module"})
     assert conclude(vague, [judge(vague, "lowered_onnx", report(), report())]).untried == ["`max_pool2d(x, 2)` in any module"]
     assert conclude(workaround(**{"Seen in": "every model"}), []).untried == []
