@@ -7,11 +7,13 @@ where anything has changed since or time is what counts, another run with everyt
 1. without it the export gets less far, or further: **needed**, or **harmful**. Further is a higher outcome, then a later stage failing,
    then more input sets with the right numbers.
 2. it fails at the same place either way: **unclear**, as where a run can't be made.
-3. the artifact is the same, byte for byte: **harmless**; unless the docstring says so itself (`Cost: … the program is the same`), which
-   means that the workaround exists for time: then **needed** if the stages take `MORE_CPU` more CPU without it.
+3. the artifact is the same, byte for byte: **harmless**.
 4. without it the largest difference to eager grows tenfold, beyond `SMALL_DIFFERENCE`: **needed**; shrinks so: **harmful**.
 5. without it the artifact is larger by more than `MORE_COST` (bytes, nodes, planned memory, operators not delegated): **needed**.
 6. otherwise **harmless**, and what differs is told.
+
+A workaround whose docstring says `Cost: … the program is the same` exists for time: where it would be harmless, it is **needed** if the
+stages take `MORE_CPU` more CPU without it.
 
 Over all partitions a workaround is harmful if it is so for one, else needed if it is so for one, else **obsolete** if it is harmless for
 each, harmless if it is so for some. What was exported is all that this can speak of: `untried` names what the docstring says it was seen
@@ -257,7 +259,7 @@ def _rule(workaround: Workaround, with_it: Report, without_it: Report, *, identi
     if with_it.outcome == "failed":
         return "unclear", f"{_ending(with_it)}, with it and without it"
     if identical:
-        return _rule_of_time(workaround, with_it, without_it)
+        return _rule_of_time(workaround, with_it, without_it, "the same artifact without it, byte for byte")
     was, now = _worst(with_it) or 0.0, _worst(without_it) or 0.0
     if max(was, now) > SMALL_DIFFERENCE and max(was, now) > MUCH * min(was, now):
         return ("needed" if now > was else "harmful"), f"without it the difference to eager is {now:.1e}, with it {was:.1e}"
@@ -265,14 +267,14 @@ def _rule(workaround: Workaround, with_it: Report, without_it: Report, *, identi
     for what, cost in _COSTS.items():
         if cost(last_without) > MORE_COST * cost(last):
             return "needed", f"without it {what}: {_number(cost(last_without))}, with it {_number(cost(last))}"
-    return "harmless", f"{with_it.outcome} without it too"
+    return _rule_of_time(workaround, with_it, without_it, f"{with_it.outcome} without it too")
 
 
-def _rule_of_time(workaround: Workaround, with_it: Report, without_it: Report) -> tuple[Verdict, str]:
+def _rule_of_time(workaround: Workaround, with_it: Report, without_it: Report, result: str) -> tuple[Verdict, str]:
     if not exists_for_time(workaround):
-        return "harmless", "the same artifact without it, byte for byte"
+        return "harmless", result
     share = without_it.cpu_seconds / with_it.cpu_seconds if with_it.cpu_seconds else 1.0
-    took = f"the same artifact in {without_it.cpu_seconds:.1f} s of CPU without it, {with_it.cpu_seconds:.1f} s with it"
+    took = f"{result}; in {without_it.cpu_seconds:.1f} s of CPU, with it in {with_it.cpu_seconds:.1f} s"
     return ("needed" if share > MORE_CPU else "harmless"), took
 
 
@@ -359,7 +361,7 @@ def _untried(workaround: Workaround, models: set[str]) -> list[str]:
     """Models and cases that the docstring names and that weren't tried; the words themselves where they name none."""
     text = workaround.fields.get("Seen in", "")
     named = [name for name in dict.fromkeys(re.findall(r"[A-Z]\w+(?:@\w+)?", text)) if catalogue.has(name)]
-    named += re.findall(r"cases/\w+\.py", text)
+    named += re.findall(r"[\w/]+\.py", text)
     if not named and text and not text.startswith("every model"):
         return [text]
     return [name for name in named if not any(model == name or model.endswith(f"/{name}") for model in models)]

@@ -413,7 +413,7 @@ def _patch_clone_of_output(original: Callable[..., bool]) -> Callable[..., bool]
 
     Why: without the copy the delegate returns one tensor twice, which XNNPACK's serializer takes for an input that is passed through.
     Upstream: pytorch/executorch#19152.
-    Seen in: a transpose that is flattened and also summed over
+    Seen in: tests/workarounds/two_uses.py, a transpose that is flattened and also summed over
     """
 
     def patch(self: Any, node: torch.fx.Node) -> bool:
@@ -491,7 +491,7 @@ def _patch_run_decompositions(original: Callable[..., ExportedProgram]) -> Calla
     """Give a program back as it is where there is nothing left to decompose.
 
     Why: `to_edge_transform_and_lower` decomposes three times, each time retracing the whole graph; what it is given here is decomposed.
-    Cost: none; the program is the same, byte for byte.
+    Cost: none; the program is the same, but for how values are numbered inside a delegate.
     Upstream: not filed.
     Seen in: every model
     """
@@ -542,7 +542,7 @@ def _fix_pool_arguments(graph_module: torch.fx.GraphModule, node: torch.fx.Node)
     Why: XNNPACK's partitioner reads both by position and by axis, and raises IndexError where the stride is left out, which means the
         kernel's, or one number stands for both axes.
     Upstream: pytorch/executorch#21488.
-    Seen in: `max_pool2d(x, 2)` in any module
+    Seen in: tests/workarounds/pool_without_stride.py, `max_pool2d(x, 2)` in any module; PPOCRV5MobileRecModel has it and does without
     """
     kernel: Any = node.args[1]
     stride: Any = node.args[2] if len(node.args) > 2 else []

@@ -85,11 +85,18 @@ def test_the_first_rule_that_matches_decides(with_it: Report, without_it: Report
     assert says in result.why
 
 
+@pytest.mark.parametrize("digest", ["sha256:a", "sha256:b"])
 @pytest.mark.parametrize(("cpu", "verdict"), [(1.04, "harmless"), (1.06, "needed"), (0.5, "harmless")])
-def test_what_exists_for_time_is_judged_by_time(cpu: float, verdict: Verdict) -> None:
-    saves_time = workaround(Cost="none; the program is the same, byte for byte.")
-    result = judge(saves_time, "lowered_onnx", report(), report(cpu=cpu))
-    assert (result.verdict, result.identical) == (verdict, True)
+def test_what_exists_for_time_is_judged_by_time(digest: str, cpu: float, verdict: Verdict) -> None:
+    saves_time = workaround(Cost="none; the program is the same, but for its numbering.")
+    result = judge(saves_time, "lowered_onnx", report(), report(digest=digest, cpu=cpu))
+    assert (result.verdict, result.identical) == (verdict, digest == report().stages[-1].digest)
+    assert f"in {cpu:.1f} s of CPU, with it in 1.0 s" in result.why
+
+
+def test_what_exists_for_time_and_costs_more_is_no_matter_of_time() -> None:
+    saves_time = workaround(Cost="none; the program is the same.")
+    assert "nodes: 103" in judge(saves_time, "lowered_onnx", report(), report(digest="sha256:b", nodes=103)).why
 
 
 def test_a_wrong_input_set_more_is_less() -> None:

@@ -4,19 +4,13 @@ import pytest
 import torch
 from executorch.backends.transforms.remove_clone_ops import RemoveCloneOpsTransform
 from executorch_helpers import export_executorch, some
-from torch import nn
+from two_uses import TwoUses
 from workaround_helpers import assert_matches, assert_restores, fired, leave_out
 
 from exporters.errors import ExportError
 from exporters.utils import apply_patches
 
 NAME = "executorch.xnnpack:_patch_clone_of_output"
-
-
-class TwoUses(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        turned = torch.relu(x).transpose(1, 2)
-        return turned.flatten(1), turned.sum(1)
 
 
 def test_effect() -> None:
