@@ -1,10 +1,14 @@
-"""The order of a tensor's dimensions in memory, where a size is data."""
+"""The order of a tensor's dimensions in memory: where a size is data, and where a kernel wants it to be that of its input."""
 
 import functools
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, guard_or_false
+from torch.fx.node import map_arg
 
 
 def is_data(strides: Sequence[Any]) -> bool:
@@ -29,3 +33,36 @@ def dim_order(strides: Sequence[Any]) -> tuple[int, ...]:
         return -1 if a > b else 1
 
     return tuple(sorted(range(len(strides)), key=functools.cmp_to_key(compare)))
+
+
+def transform_last(node: Node) -> bool:
+    """Have a Fourier transform run over the last dimensions of a dense tensor, and permute back; False where it does already."""
+    source: Any = node.args[0]
+    dimensions: Any = node.args[1]
+    rank = source.meta["val"].dim()
+    moved = [dimension % rank for dimension in dimensions]
+    order = [dimension for dimension in range(rank) if dimension not in moved] + moved
+    if order == list(range(rank)):
+        return False
+    target: Any = node.target
+    dense = _dense(node, _before(node, torch.ops.aten.permute.default, source, order))
+    transformed = _before(node, target, dense, list(range(rank - len(moved), rank)), *node.args[2:])
+    back = _before(node, torch.ops.aten.permute.default, transformed, [order.index(dimension) for dimension in range(rank)])
+    result = _dense(node, back)
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+    return True
+
+
+def _dense(node: Node, source: Node) -> Node:
+    return _before(node, torch.ops.aten.clone.default, source, memory_format=torch.contiguous_format)
+
+
+def _before(node: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+    """A call in front of `node`, with the metadata of where it comes from and of its value."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args, kwargs)
+    values = map_arg(args, lambda arg: arg.meta["val"])
+    with enable_python_dispatcher():  # without it a transform's meta function can't resize what has symbolic sizes
+        made.meta = {**node.meta, "val": target(*values, **kwargs)}
+    return made

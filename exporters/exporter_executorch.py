@@ -551,3 +551,32 @@ def _fix_pool_arguments(graph_module: torch.fx.GraphModule, node: torch.fx.Node)
         return False
     node.args = (node.args[0], *spelled, *node.args[3:])
     return True
+
+
+@register_fx_node_fix(FAMILY, operators=("aten._fft_r2c.default", "aten._fft_c2r.default", "aten._fft_c2c.default"))
+def _fix_fourier_layout(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Run a Fourier transform over the last dimensions, between two permutations.
+
+    Why: over another dimension its output is planned in another memory layout than its input's, which the kernel refuses at run time
+        (0x12, invalid argument).
+    Upstream: not filed.
+    Seen in: AutoformerForPrediction
+    """
+    return executorch_layout.transform_last(node)
+
+
+@register_fx_node_fix(FAMILY, operators=("aten.empty.memory_format",))
+def _fix_empty_of_size(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Make a tensor without values, where a size of it varies, one of zeros.
+
+    Why: the operator that stands for `empty` in a `.pte` takes numbers, not sizes that vary: each becomes the sample's, the axis with it,
+        and inputs of any other size are refused (0x10, 0x12).
+    Upstream: not filed.
+    Seen in: AutoformerForPrediction
+    """
+    sizes: Any = node.args[0]
+    if not any(isinstance(size, torch.fx.Node) for size in sizes):
+        return False
+    options = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+    node.target, node.args, node.kwargs = torch.ops.aten.full.default, (sizes, 0), {"dtype": node.meta["val"].dtype, **options}
+    return True
