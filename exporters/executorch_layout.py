@@ -54,6 +54,17 @@ def transform_last(node: Node) -> bool:
     return True
 
 
+def zeros_of_size(node: Node) -> bool:
+    """Have `empty` be zeros; False where all of its sizes are numbers."""
+    sizes: Any = node.args[0]
+    if not any(isinstance(size, Node) for size in sizes):
+        return False
+    options = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+    target: Any = torch.ops.aten.full.default
+    node.target, node.args, node.kwargs = target, (sizes, 0), {"dtype": node.meta["val"].dtype, **options}
+    return True
+
+
 def _dense(node: Node, source: Node) -> Node:
     return _before(node, torch.ops.aten.clone.default, source, memory_format=torch.contiguous_format)
 

@@ -1,7 +1,41 @@
-"""Functions that ExecuTorch has no kernel for, spelled with those that it has."""
+"""Functions that ExecuTorch has no kernel for, or another meaning, spelled with those that it has."""
+
+import operator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+
+def positive_remainder(node: Node) -> bool:
+    """Spell the remainder of sizes so that C's has the divisor's sign; False where what is divided is never negative, or spelled so."""
+    dividend, divisor = (arg.meta["val"] if isinstance(arg, Node) else arg for arg in node.args)
+    if not isinstance(node.meta["val"], torch.SymInt) or statically_known_true(dividend >= 0) or _is_spelled(node):
+        return False
+    with node.graph.inserting_before(node):
+        remainder = node.graph.call_function(operator.mod, node.args)
+        shifted = node.graph.call_function(operator.add, (remainder, node.args[1]))
+    remainder.meta = {**node.meta}
+    shifted.meta = {**node.meta, "val": node.meta["val"] + divisor}
+    node.args = (shifted, node.args[1])
+    return True
+
+
+def _is_spelled(node: Node) -> bool:
+    """Whether `node` is the outer or the inner one of the two remainders that `positive_remainder` makes of one."""
+    outer = [node, *(user for shifted in node.users for user in shifted.users)]
+    return any(_is_outer(each, node.args[1]) and (each is node or each.args[0].args[0] is node) for each in outer)
+
+
+def _is_outer(node: Node, divisor: Any) -> bool:
+    """Whether `node` is (… % divisor + divisor) % divisor."""
+    for target, each in ((operator.mod, node), (operator.add, node.args[0])):
+        if not isinstance(each, Node) or each.target is not target or each.args[1] != divisor:
+            return False
+    inner = node.args[0].args[0]  # a node, as the loop has found
+    return isinstance(inner, Node) and inner.target is operator.mod and inner.args[1] == divisor
 
 
 def conv3d(

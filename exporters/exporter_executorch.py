@@ -574,9 +574,16 @@ def _fix_empty_of_size(graph_module: torch.fx.GraphModule, node: torch.fx.Node) 
     Upstream: not filed.
     Seen in: AutoformerForPrediction
     """
-    sizes: Any = node.args[0]
-    if not any(isinstance(size, torch.fx.Node) for size in sizes):
-        return False
-    options = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
-    node.target, node.args, node.kwargs = torch.ops.aten.full.default, (sizes, 0), {"dtype": node.meta["val"].dtype, **options}
-    return True
+    return executorch_layout.zeros_of_size(node)
+
+
+@register_fx_node_fix(FAMILY, operators=("_operator.mod",))
+def _fix_mod_of_negative(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Take the remainder of a size once more, after adding the divisor, where what is divided may be negative.
+
+    Why: the runtime's remainder has the sign of what is divided, as in C; Python's, and the program's, that of the divisor. A text that is
+        padded by `-length % 128` is padded by `-length`, and refused (0x12).
+    Upstream: not filed.
+    Seen in: GraniteSpeech5ForCTC
+    """
+    return executorch_math.positive_remainder(node)
