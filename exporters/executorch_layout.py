@@ -48,9 +48,10 @@ def transform_last(node: Node) -> bool:
     dense = _dense(node, _before(node, torch.ops.aten.permute.default, source, order))
     transformed = _before(node, target, dense, list(range(rank - len(moved), rank)), *node.args[2:])
     back = _before(node, torch.ops.aten.permute.default, transformed, [order.index(dimension) for dimension in range(rank)])
-    result = _dense(node, back)
-    node.replace_all_uses_with(result)
-    node.graph.erase_node(node)
+    # the node stays, under the name that an output may have
+    clone: Any = torch.ops.aten.clone.default
+    node.target, node.args, node.kwargs = clone, (back,), {"memory_format": torch.contiguous_format}
+    node.meta["val"] = clone(back.meta["val"], **node.kwargs)
     return True
 
 
