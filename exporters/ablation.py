@@ -50,6 +50,9 @@ MUCH = 10.0
 # operators whose number changed most are told, a stage
 _TOLD = 3
 
+# why nothing is known of a partition that nobody has run yet
+NOT_MEASURED = "not measured yet"
+
 _SAME_PROGRAM = "the program is the same"
 # costs of the last stage: what a reader calls them, and where a report has them
 _COSTS = {
@@ -173,6 +176,15 @@ class Partition:
     def _fired(self, stage: str) -> list[str]:
         reference = self.references.get(stage)
         return reference.record.deeds.fired if reference is not None else []
+
+    def promise(self, workaround: Workaround) -> tuple[bool, bool, float]:
+        """Sorts first what is most likely to need a workaround at the least cost: what it was seen in, what is verified, what was quick."""
+        stages = STAGES[self.family]
+        first = self.first_stage(workaround.name) or stages[0]
+        again = [self.references[stage] for stage in stages[stages.index(first) :] if stage in self.references]
+        seen = self.model in workaround.fields.get("Seen in", "")
+        verified = self.verified is not None and self.verified.outcome == "verified"
+        return not seen, not verified, sum(each.report.cpu_seconds for each in again)
 
     def upstream(self, stage: str) -> str | None:
         """Digest of the artifact that a stage was made from; None for a trace."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from exporters.ablation import Ablation, PartitionResult
+from exporters.ablation import NOT_MEASURED, Ablation, PartitionResult
 from exporters.code_index import FOLDER, CodeIndex, Workaround
 
 _BANNER = re.compile(r"^# ── (Stage \d+: .+?) ─+$")
@@ -24,6 +24,7 @@ from the stage on in which it first did something, and both results compared (`e
 - **harmful**: an export is better without it.
 - **untouched**: it did nothing in any of these exports.
 - **unclear**: what it touches fails either way, or a run couldn't be made.
+- not measured: as one export needs the workaround (`--one-is-enough`), the others weren't tried.
 """
 
 
@@ -84,10 +85,16 @@ def _models(results: Sequence[PartitionResult]) -> str:
 
 
 def _verdict(ablation: Ablation) -> str:
-    verdicts = Counter(result.verdict for result in ablation.partitions)
-    others = ", ".join(f"{verdicts[each]} {each}" for each in ("harmful", "needed", "harmless", "unclear") if verdicts[each])
+    verdicts = Counter(_said(result) for result in ablation.partitions)
+    others = ", ".join(
+        f"{verdicts[each]} {each}" for each in ("harmful", "needed", "harmless", "unclear", "not measured") if verdicts[each]
+    )
     shares = f" ({others})" if len(verdicts) > 1 else ""
     return f"**{ablation.verdict}**{shares}" if ablation.verdict != "needed" else f"needed{shares}"
+
+
+def _said(result: PartitionResult) -> str:
+    return "not measured" if result.why == NOT_MEASURED else result.verdict
 
 
 # ── What is behind a verdict ──────────────────────────────────────────────────
@@ -112,7 +119,8 @@ def _grouped(results: Sequence[PartitionResult]) -> Iterator[str]:
     """A line for all of whom the same is said."""
     groups: dict[str, list[str]] = {}
     for result in results:
-        said = f"{result.verdict}: {_one_line(result.why)}{_differences(result)}"
+        known = f": {_one_line(result.why)}{_differences(result)}" if result.why != NOT_MEASURED else ""
+        said = f"{_said(result)}{known}"
         groups.setdefault(said, []).append(f"{result.model} ({result.backend})")
     yield from (f"- {', '.join(names)}: {said}" for said, names in groups.items())
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters import source
-from exporters.ablation import MORE_CPU, Partition, PartitionResult, exists_for_time, judge
+from exporters.ablation import MORE_CPU, NOT_MEASURED, Partition, PartitionResult, exists_for_time, judge
 from exporters.backends import STAGES, family_of
 from exporters.code_index import CodeIndex, Workaround
 from exporters.configs import NATIVE_OPSET
@@ -135,7 +135,7 @@ class Runner:
         key = self._key(partition, stage, left_out, identity)
         if key not in self._known:
             if not self._runs:
-                raise NoRun("not measured yet")
+                raise NoRun(NOT_MEASURED)
             what = f"without {left_out[0]}" if left_out else "with everything"
             self._on_run(f"{partition.model} to {partition.backend} from {stage}, {what}")
             plan = self._plan(partition, stage, left_out, known)

@@ -23,13 +23,16 @@ INTERRUPTED = 130
 _STYLES = {"needed": "bold", "harmful": "bold red", "obsolete": "bold yellow", "harmless": "yellow", "unclear": "red", "untouched": "dim"}
 
 
-def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], runs: bool, docs: Path | None, as_json: bool) -> int:
+def ablate(
+    names: Sequence[str], *, everything: bool, models: Sequence[str], runs: bool, one_is_enough: bool, docs: Path | None, as_json: bool
+) -> int:
     """Give a verdict on workarounds; 0 if there is one on each that any export has, 1 if not.
 
     Args:
         names: of workarounds; none with `everything`, which means all that are registered.
         models: only these of the exports in the store; none means all.
         runs: False tells of what was measured before, and runs nothing.
+        one_is_enough: begin with what the docstring names and what is cheapest, and run no more once an export needs the workaround.
         docs: file to write the results to as a document.
         as_json: verdicts as one line of JSON each on standard output; progress is on standard error in either case.
 
@@ -47,7 +50,7 @@ def ablate(names: Sequence[str], *, everything: bool, models: Sequence[str], run
     for line in passed_over:
         Console(stderr=True, highlight=False).print(f"[dim]passed over:[/] {escape(line)}")
     with reserved_stdout() as stdout:
-        command = _Command(index, store, exports, models, None if as_json else console_on(stdout), runs=runs)
+        command = _Command(index, store, exports, models, None if as_json else console_on(stdout), runs=runs, one_is_enough=one_is_enough)
         interrupted = command.run(chosen)
         if as_json:
             for ablation in command.ablations:
@@ -95,24 +98,28 @@ class _Command:
         console: Console | None,
         *,
         runs: bool,
+        one_is_enough: bool,
     ) -> None:
         self.ablations: list[Ablation] = []
         self._index, self._store, self._exports, self._models, self._console = index, store, exports, models, console
         self._progress = Console(stderr=True, highlight=False, soft_wrap=True)
         self._began = time.monotonic()
-        self._runs = runs
+        self._runs, self._one_is_enough = runs, one_is_enough
 
     def run(self, chosen: Sequence[Workaround]) -> bool:
         """Whether it was interrupted."""
-        runner = self._runner()
+        runner, known = self._runner(runs=self._runs), self._runner(runs=False)
         for number, workaround in enumerate(chosen, 1):
             affected = touched(workaround, self._exports, self._models)
+            if self._one_is_enough:
+                affected.sort(key=lambda partition: partition.promise(workaround))
             self._progress.print(f"[dim]{number}/{len(chosen)} {workaround.name}: {len(affected)} exports[/]")
             self._show_head(workaround)
             results: list[PartitionResult] = []
             try:
                 for partition in affected:
-                    results.append(runner.compare(workaround, partition))
+                    enough = self._one_is_enough and any(result.verdict == "needed" for result in results)
+                    results.append((known if enough else runner).compare(workaround, partition))
                     self._show(results[-1])
             except KeyboardInterrupt:
                 self._conclude(workaround, results, all_tried=False)
@@ -120,10 +127,10 @@ class _Command:
             self._conclude(workaround, results, all_tried=not self._models)
         return False
 
-    def _runner(self) -> "Runner":
+    def _runner(self, *, runs: bool) -> "Runner":
         from exporters.ablation_run import Runner
 
-        return Runner(home(), self._store, self._index, on_run=self._tell, runs=self._runs)
+        return Runner(home(), self._store, self._index, on_run=self._tell, runs=runs)
 
     def _tell(self, what: str) -> None:
         self._progress.print(f"[dim]  {time.monotonic() - self._began:5.0f} s  {escape(what)}[/]")

@@ -156,6 +156,9 @@ def ablate(
     everything: Annotated[bool, typer.Option("--all", help="Every workaround that is registered.")] = False,
     models: Annotated[list[str] | None, typer.Option(help="Only these exports; several by repeating it or with commas.")] = None,
     runs: Annotated[bool, typer.Option("--run/--no-run", help="With --no-run: only what was measured before.")] = True,
+    one_is_enough: Annotated[
+        bool, typer.Option("--one-is-enough", help="Stop at the first export that needs it, the cheapest first.")
+    ] = False,
     docs: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +166,15 @@ def ablate(
     from orchestration import ablate_command
 
     raise typer.Exit(
-        ablate_command.ablate(workarounds or [], everything=everything, models=_split(models), runs=runs, docs=docs, as_json=as_json)
+        ablate_command.ablate(
+            workarounds or [],
+            everything=everything,
+            models=_split(models),
+            runs=runs,
+            one_is_enough=one_is_enough,
+            docs=docs,
+            as_json=as_json,
+        )
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporters import ablation_run
-from exporters.ablation import Overall, Partition, Verdict, conclude, find_workaround, judge, partitions, touched
+from exporters.ablation import NOT_MEASURED, Overall, Partition, Verdict, conclude, find_workaround, judge, partitions, touched
 from exporters.ablation_report import document, stage_of
 from exporters.ablation_run import NoRun, Plan, Runner
 from exporters.backends import STAGES
@@ -335,6 +335,28 @@ def test_what_is_stored_and_fresh_is_not_made_again(runner: Callable[[list[float
 )
 def test_a_stage_is_said_by_the_banner_above(index: CodeIndex, name: str, stage: str) -> None:
     assert stage_of(find_workaround(name, index)) == stage
+
+
+def test_what_was_seen_and_what_was_quick_is_tried_first() -> None:
+    def partition(name: str, seconds: float, outcome: str = "verified") -> Partition:
+        made = StageReport(stage="lowered_onnx", cpu_seconds=seconds)
+        record = Record(deeds=Deeds(used={"onnx:_fix": 1}))
+        parts = {"input": "", "config": {}}
+        reference = Reference(model=name, digest="sha256:0", parts=parts, recipe=[], record=record, report=made, made_at=0.0)
+        return Partition("onnx", name, {"lowered_onnx": reference}, report(outcome))
+
+    slow, quick, seen, wrong = partition("A", 9.0), partition("B", 1.0), partition("C", 20.0), partition("D", 0.5, "ran")
+    tried = sorted([slow, quick, seen, wrong], key=lambda each: each.promise(workaround(**{"Seen in": "C"})))
+    assert [each.name for each in tried] == ["C", "B", "A", "D"]
+
+
+def test_the_document_counts_what_was_not_measured(index: CodeIndex) -> None:
+    chosen = index.workarounds[0]
+    needed = judge(chosen, "lowered_onnx", report(), failed(1))
+    others = [needed.model_copy(update={"model": name, "verdict": "unclear", "why": NOT_MEASURED}) for name in ("A", "B")]
+    lines = document([conclude(chosen, [needed, *others])], index).splitlines()
+    assert any(line.endswith("| needed (1 needed, 2 not measured) |") for line in lines)
+    assert "- A (onnx), B (onnx): not measured" in lines
 
 
 def test_the_document_has_a_row_a_workaround_and_what_differs(index: CodeIndex) -> None:

@@ -120,6 +120,16 @@ def test_nothing_is_run_that_was_not_asked_for() -> None:
     assert json.loads(ablate(NAME, "--no-run", "--json").stdout)["verdict"] == "unclear"
 
 
+def test_one_export_that_needs_it_can_be_enough(fake: type[FakeRunner]) -> None:
+    fake.verdicts = {"BertModel": "needed"}
+    (row,) = map(json.loads, ablate(NAME, "--one-is-enough", "--json").stdout.splitlines())
+    assert row["verdict"] == "needed"
+    assert [(each["model"], each["verdict"]) for each in row["partitions"]] == [("BertModel", "needed"), ("ViTModel", "unclear")]
+    fake.verdicts = {"ViTModel": "needed"}
+    (row,) = map(json.loads, ablate(NAME, "--one-is-enough", "--json").stdout.splitlines())
+    assert [each["verdict"] for each in row["partitions"]] == ["harmless", "needed"]
+
+
 def test_all_is_every_registered_one_and_a_document(tmp_path: Path) -> None:
     target = tmp_path / "workarounds.md"
     result = ablate("--all", "--json", "--docs", str(target))
