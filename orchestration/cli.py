@@ -193,15 +193,19 @@ def fleet(
     workers: Annotated[int, typer.Option(min=0, help="Exports at once; 0 for what the machine allows.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of one export.")] = 1800,
     memory: Annotated[int, typer.Option(min=0, metavar="MB", help="Memory limit of one export; 0 for a share of the machine's.")] = 0,
+    queue: Annotated[bool, typer.Option("--queue", help="Only queue the runs, for the daemon to start where deploy/ says.")] = False,
     as_json: Json = False,
 ) -> None:
     """Export many models as Dagster runs on the local instance, several at once, each in a child with limits."""
-    from orchestration.fleet_command import Choice, run_fleet
+    from orchestration.fleet_command import Choice, queue_fleet, run_fleet
     from orchestration.resources import PoolRunner
     from orchestration.selection import Scope
 
     scope = Scope(tuple(models or ()), tuple(_split(backend)), tuple(_split(family)))
     choice = Choice(scope, everything=everything, stale=stale, failed=failed, sample=sample)
+    if queue:
+        queue_fleet(choice, as_json=as_json)
+        return
     runner = PoolRunner(workers=workers, timeout_seconds=timeout, memory_mb=memory)
     raise typer.Exit(run_fleet(choice, runner, as_json=as_json))
 

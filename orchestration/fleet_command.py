@@ -115,6 +115,23 @@ def run_fleet(choice: Choice, runner: PoolRunner, *, as_json: bool) -> int:
     return 0 if all(partition in fleet.reports and fleet.reports[partition].outcome in WELL for partition in partitions) else 1
 
 
+def queue_fleet(choice: Choice, *, as_json: bool) -> None:
+    """Queue a fleet's runs on the instance of this home and print their ids; the daemon starts them.
+
+    Raises:
+        UsageError: nothing is named, or something that doesn't exist.
+    """
+    from orchestration.submission import queue  # loads the definitions
+
+    with reserved_stdout() as stdout:
+        runs = queue(choose(choice))
+        if as_json:
+            json.dump({"runs": runs}, stdout)
+        else:
+            stdout.write("".join(f"{run}\n" for run in runs))
+            console_on(stdout).print("[dim]queued; the daemon (`make ui`, or `dagster-daemon run -w workspace.yaml`) starts them[/]")
+
+
 # ── What is printed ───────────────────────────────────────────────────────────
 
 

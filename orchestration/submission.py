@@ -1,11 +1,9 @@
 """A fleet over Dagster's queue: chunks of partitions, each a run for whichever machine takes it (deploy/).
 
-`zooport fleet` runs partitions here and now; this puts them where the daemon launches them.
-`python -m orchestration.submission 'onnx|BertModel' 'onnx|ViTModel'` queues these two and prints the ids of their runs.
+`zooport fleet` runs partitions here and now; `zooport fleet --queue` puts them where the daemon launches them.
 """
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
@@ -77,7 +75,3 @@ def _created(instance: dg.DagsterInstance, location: CodeLocation, name: str, ch
         job_code_origin=job.get_python_origin(),
         asset_graph=repository.asset_graph,
     )
-
-
-if __name__ == "__main__":
-    print(*queue([(backend, model) for backend, _, model in (key.partition("|") for key in sys.argv[1:])]), sep="\n")

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
-from assets.partitions import parse_key, partitions_of
+from assets.partitions import parse_key, partitions_of, tagged_partitions
 from exporters.errors import UsageError
 from orchestration import fleet_command
-from orchestration.fleet_command import Choice, run_fleet
+from orchestration.fleet_command import Choice, queue_fleet, run_fleet
 from orchestration.instance import open_instance
 from orchestration.resources import PoolRunner
 from orchestration.selection import Scope
@@ -136,7 +136,7 @@ def test_no_models_is_wrong_use() -> None:
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from orchestration.fleet_command import Choice, run_fleet
+from orchestration.fleet_command import Choice, queue_fleet, run_fleet
 from orchestration.resources import PoolRunner
 from orchestration.selection import Scope
 runner = PoolRunner(chain="fake_chain:serve_slowly", workers=2, timeout_seconds=60, memory_mb=2048)
@@ -234,3 +234,16 @@ def test_the_command_s_options_reach_the_fleet(monkeypatch: pytest.MonkeyPatch) 
     choice, made, as_json = seen[0]
     assert choice == Choice(Scope(("BertModel", "ViTModel"), ("onnx", "dynamo")), stale=True, sample=5)
     assert (made.workers, made.timeout_seconds, made.memory_mb, as_json) == (3, 60, 4096, True)
+
+
+def test_a_queued_fleet_waits_for_the_daemon(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]]))
+    queue_fleet(Choice(Scope(["A", "B"], ["onnx", "dynamo"])), as_json=True)
+    ids = json.loads(capsys.readouterr().out)["runs"]
+    with open_instance() as instance:
+        runs = {run.run_id: run for run in instance.get_runs()}
+    assert set(runs) == set(ids)
+    assert {run.status for run in runs.values()} == {dg.DagsterRunStatus.QUEUED}
+    asked = sorted(key for run in runs.values() for key in tagged_partitions(run.tags) or [])
+    assert asked == ["dynamo|A", "dynamo|B", "onnx|A", "onnx|B"]
