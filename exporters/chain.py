@@ -432,7 +432,7 @@ def serve(request: dict[str, Any]) -> int:
     except NeedsModel:
         print(json.dumps({"event": "needs_model"}), file=protocol)
     except ZooportError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 

@@ -59,12 +59,12 @@ class FleetView:
             case StageReport():
                 self._active[partition] = (f"after {event.stage}", began)
             case Report():
-                self._active.pop(partition, None)
-                self._ended(partition, event, time.monotonic() - began)
+                known = self._active.pop(partition, None) is not None
+                self._ended(partition, event, time.monotonic() - began if known else None)
 
     # ── One partition's end ───────────────────────────────────────────────────
 
-    def _ended(self, partition: Partition, report: Report, seconds: float) -> None:
+    def _ended(self, partition: Partition, report: Report, seconds: float | None) -> None:
         self._outcomes[report.outcome] += 1
         self._ends.append(time.monotonic())
         cached = bool(report.stages) and all(stage.cached for stage in report.stages)
@@ -78,7 +78,8 @@ class FleetView:
             line += f" [dim]{escape(report.reason)}[/]"
         if self._live is None:
             done = sum(self._outcomes.values())
-            self._console.print(f"[dim]{done}/{self._total}[/] {line} [dim]{'cached' if cached else f'{seconds:.1f} s'}[/]")
+            took = "cached" if cached else "" if seconds is None else f"{seconds:.1f} s"
+            self._console.print(f"[dim]{done}/{self._total}[/] {line} [dim]{took}[/]".rstrip())
         elif report.outcome not in WELL:
             self._console.print(line)
 

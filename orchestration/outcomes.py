@@ -1,6 +1,7 @@
 """What a chain's process says, line by line, and the report of one that ended without having written its own. Imports no Dagster."""
 
 import json
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,17 @@ from exporters.report import ErrorReport, Parity, Report, StageReport, Started
 # what a chain is in once its last stage has ended
 VERIFICATION = "verification"
 
+# the kind of an end of which nothing is known but the exit status
+NO_REPORT = "NoReport"
+
 _TAIL_SHOWN = 6
+_ERROR = re.compile(r"error: (\w+): ?(.*)")
 
 _HINTS = {
     "SIGKILL": "the kernel kills what takes all memory: look into `dmesg`, then free memory or give the machine more",
     "SIGSEGV": "native code crashed: `zooport export` with the same model and backend shows it alone, `PYTHONFAULTHANDLER=1` shows where",
-    "Timeout": "raise `timeout_seconds` of the `runner` resource if this model really needs longer",
+    "MemoryError": "raise `memory_mb` of the `runner` resource, or `--memory` of `zooport fleet`, if this model really needs more",
+    "Timeout": "raise `timeout_seconds` of the `runner` resource, or `--timeout` of `zooport fleet`, if this model really needs longer",
 }
 
 Event = Started | StageReport | Parity | Report
@@ -57,11 +63,14 @@ class Progress:
     def obituary(self, kind: str, how: str, tail: Sequence[str]) -> Report:
         """The report of a child that wrote none: all its stages made is `exported`, anything less is `failed`."""
         made_all = self.stage == VERIFICATION
+        message, advice = f"the export's process {how}" + _last_words(tail), ""
+        if kind == NO_REPORT and (named := _named(tail)) is not None:
+            kind, message, advice = named
         error = ErrorReport(
             stage=self.stage,
             type=kind,
-            message=f"the export's process {how}" + _last_words(tail),
-            next=_HINTS.get(kind, f"`zooport export {self.model} --backend {self.backend}` runs it alone"),
+            message=message,
+            next=advice or _HINTS.get(kind, f"`zooport export {self.model} --backend {self.backend}` runs it alone"),
         )
         return Report(
             model=self.model,
@@ -78,16 +87,24 @@ def ending(how: str) -> tuple[str, str]:
     """The kind of an end without a report, and how to say it: `how` is as in `exporters.zygote.Ended`."""
     if how in signal.Signals.__members__:
         return how, f"was ended by {how}"
-    return "NoReport", f"exited with status {how.removeprefix('exit status ') or 0} and without a report"
+    return NO_REPORT, f"exited with status {how.removeprefix('exit status ') or 0} and without a report"
+
+
+def _named(tail: Sequence[str]) -> tuple[str, str, str] | None:
+    """Type, message and advice of the error that a child named as its last, as `exporters.zygote` and `exporters.chain.serve` write it."""
+    lines = list(tail)
+    for position in reversed(range(len(lines))):
+        if match := _ERROR.match(lines[position]):
+            rest = [line.strip() for line in lines[position + 1 :]]
+            advice = next((line.removeprefix("next: ") for line in rest if line.startswith("next: ")), "")
+            return match[1], match[2] or "without a message", advice
+    return None
 
 
 def _last_words(tail: Sequence[str]) -> str:
-    """The end of what a child wrote, its most telling line first: an error that it named, or simply the last."""
+    """The end of what a child wrote, its last line first."""
     lines = [line for line in tail if line.strip()]
-    if not lines:
-        return ""
-    telling = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
-    return "\n".join([f": {telling.strip()}", *lines[-_TAIL_SHOWN:]])
+    return "\n".join([f": {lines[-1].strip()}", *lines[-_TAIL_SHOWN:]]) if lines else ""
 
 
 def parse(line: str) -> Event | NeedsModel | None:

@@ -290,7 +290,8 @@ class Pool:
         else:
             kind, how = ending(ended.how)
         report = progress.obituary(kind, how, list(a_try.tail))
-        if kind != "Timeout" and task.attempts <= self._limits.retries:
+        said_why = report.error is not None and report.error.type != kind
+        if kind != "Timeout" and not said_why and task.attempts <= self._limits.retries:
             return task, report
         report.at, report.run = time.time(), task.request.get("run") or ""
         report.environment = environment(report.backend, code_index(Path(task.request["home"]) / "cache"))

@@ -3,8 +3,8 @@
 `Fine` ends verified, `Differs` ends `ran`, `Raises` reports a failure at the second stage, `Segfaults`, `Killed`, `Hangs`
 and `Silent` do that in their second stage, `DiesVerifying` after the last, `Skipped` is skipped, `Chatty` prints beside the
 protocol and leaves a grandchild that holds its pipes open, `Refuses` says nothing at all, `Orphans` does so and leaves a grandchild,
-`Crashes1` is killed the first time that it is tried, `Eats` takes more memory than there is, `Spins` never ends without sleeping either.
-Anything else ends verified.
+`Crashes1` is killed the first time that it is tried, `Eats` takes more memory than there is, `Misused` names an error, `Spins` never
+ends without sleeping either. Anything else ends verified.
 """
 
 import hashlib
@@ -56,6 +56,9 @@ def die(how: str) -> None:
         case "Silent":
             print("a last word", file=sys.stderr, flush=True)
             sys.exit(0)
+        case "Misused":
+            print("error: UsageError: the weights don't fit\n  next: save them again", file=sys.stderr, flush=True)
+            sys.exit(2)
         case "Eats":
             bytearray(20 << 30)
         case "Spins":

@@ -72,7 +72,7 @@ def test_every_partition_has_its_own_outcome_and_dagster_says_the_same(capsys: p
         "Crashes1": "verified",
         "Segfaults": "failed SIGSEGV",
         "Spins": "failed Timeout",
-        "Eats": "failed NoReport",
+        "Eats": "failed MemoryError",
         "Raises": "failed ValueError",
         "Silent": "failed NoReport",
         "Skipped": "skipped",

@@ -17,8 +17,8 @@ from orchestration.selection import Scope
 PLANTED = {
     "Segfaults": "SIGSEGV",
     "Loops": "Timeout",
-    "Eats": "NoReport",
-    "Raises": "NoReport",
+    "Eats": "MemoryError",
+    "Raises": "ValueError",
     "Silent": "NoReport",
 }
 REAL = 43
@@ -54,7 +54,8 @@ def small_encoders() -> list[str]:
         "XLMRoberta",
         "Xmod",
     )
-    return [name for name in names if name.startswith((*encoders, *more))][:REAL]
+    chosen = [name for name in names if name.startswith((*encoders, *more)) and not name.startswith("LayoutLMv2")]  # wants detectron2
+    return chosen[:REAL]
 
 
 @pytest.mark.slow
@@ -75,8 +76,7 @@ def test_planted_faults_are_their_own_and_the_rest_is_verified(
     outcomes = {row["model"]: (row["outcome"], row["error"]["type"] if row["error"] else None) for row in told["partitions"]}
     assert outcomes == {name: ("failed", PLANTED[name]) if name in PLANTED else ("verified", None) for name in models}
     errors = {row["model"]: row["error"]["message"] for row in told["partitions"] if row["error"]}
-    assert "MemoryError" in errors["Eats"]
-    assert "ValueError: planted" in errors["Raises"]
+    assert errors["Raises"] == "planted"
     keys = [f"onnx|{name}" for name in models]
     with open_instance() as instance:
         statuses = instance.get_status_by_partition(dg.AssetKey(["onnx", "ir_fixed_model"]), keys, partitions_of("onnx", models)) or {}

@@ -171,7 +171,7 @@ def test_each_of_many_has_its_own_outcome_and_the_rest_go_on() -> None:
     assert {models[key]: outcome for key, outcome in found.items()} == {
         **dict.fromkeys("ABCD", "verified"),
         "Segfaults": "failed SIGSEGV",
-        "Eats": "failed NoReport",
+        "Eats": "failed MemoryError",
         "Raises": "failed ValueError",
         "Silent": "failed NoReport",
         "Spins": "failed Timeout",
@@ -183,7 +183,8 @@ def test_each_of_many_has_its_own_outcome_and_the_rest_go_on() -> None:
 def test_an_allocation_beyond_the_limit_fails_as_such() -> None:
     error = end_of(run("Eats")).error
     assert error is not None
-    assert "MemoryError" in error.message
+    assert error.type == "MemoryError"
+    assert "--memory" in error.next
 
 
 def test_as_many_run_at_once_as_there_are_workers() -> None:
@@ -208,7 +209,7 @@ def test_one_that_crashed_is_tried_again_and_says_nothing_twice() -> None:
     assert [event.stage for event in events if isinstance(event, StageReport)] == list(STAGES["onnx"])
 
 
-@pytest.mark.parametrize("model", ["Raises", "Differs", "Skipped"])
+@pytest.mark.parametrize("model", ["Raises", "Differs", "Skipped", "Eats", "Misused"])
 def test_one_that_told_how_it_ended_is_not_tried_again(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     run(model, retries=3)
@@ -260,3 +261,9 @@ def test_the_default_takes_no_more_memory_than_there_is() -> None:
     assert 1 <= limits.workers <= (os.cpu_count() or 1)
     assert limits.workers * limits.memory <= psutil.virtual_memory().total
     assert default_limits(7).memory * 7 <= psutil.virtual_memory().total
+
+
+def test_an_error_that_ended_a_chain_is_told_with_its_advice() -> None:
+    error = end_of(run("Misused")).error
+    assert error is not None
+    assert (error.type, error.message, error.next) == ("UsageError", "the weights don't fit", "save them again")
