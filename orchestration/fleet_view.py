@@ -37,9 +37,17 @@ class FleetView:
         self._cached = 0
         self._failures: list[str] = []
         self._ends: list[float] = []
-        self._live = (
-            Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
-        )
+        self._live: Live | None = None
+        if console.is_terminal:
+            # standard error has a file of its own, and stays there
+            self._live = Live(
+                get_renderable=self._render,
+                console=console,
+                refresh_per_second=2,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
 
     def __enter__(self) -> "FleetView":
         if self._live:
@@ -79,7 +87,7 @@ class FleetView:
         if self._live is None:
             done = sum(self._outcomes.values())
             took = "cached" if cached else "" if seconds is None else f"{seconds:.1f} s"
-            self._console.print(f"[dim]{done}/{self._total}[/] {line} [dim]{took}[/]".rstrip())
+            self._console.print(f"[dim]{done}/{self._total}[/] {line}" + (f" [dim]{took}[/]" if took else ""))
         elif report.outcome not in WELL:
             self._console.print(line)
 
@@ -93,11 +101,11 @@ class FleetView:
             active.add_row(
                 Text("  "), Text(model), Text(backend, style="dim"), Text(stage or "starting"), Text(f"{now - began:.0f} s", style="dim")
             )
-        return Group(
-            ProgressBar(total=max(1, self._total), completed=done, width=60),
-            Text.from_markup(self.summary() + f"[dim], in progress {len(self._active)}, {self._left(done)}[/]"),
-            active,
-        )
+        rows = Table.grid()
+        rows.add_row(ProgressBar(total=max(1, self._total), completed=done, width=60))
+        rows.add_row(Text.from_markup(self.summary()))
+        rows.add_row(Text(f"in progress {len(self._active)}, {self._left(done)}", style="dim"))
+        return Group(rows, active)
 
     def summary(self) -> str:
         """Counts so far, in rich markup."""
