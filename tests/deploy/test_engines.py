@@ -53,8 +53,9 @@ def test_a_fleet_of_real_exports_over_two_machines_one_of_which_dies(tmp_path: P
         lost = run_fleet_and_kill_a_worker(deployment, keys, patience=3 * PATIENCE)
         check_that_each_has_its_true_status(deployment, "dynamo", keys, failed=f"dynamo|{broken}")
         assert_begun_once_but_for_what_died(deployment, keys, lost)
-        stored = boto3.client("s3").list_objects_v2(Bucket="zooport", Prefix="store/refs/")["Contents"]
-        assert len([entry for entry in stored if "decomposed_graph" in entry["Key"]]) >= len(REAL_MODELS)
+        prefix = "store/refs/dynamo/decomposed_graph/dynamo/"
+        stored = boto3.client("s3").list_objects_v2(Bucket="zooport", Prefix=prefix)["Contents"]
+        assert sorted(entry["Key"] for entry in stored) == sorted(f"{prefix}{model}.json" for model in REAL_MODELS)
 
 
 def test_a_fleet_of_quick_doubles_over_two_machines_one_of_which_dies(tmp_path: Path, s3_environment: dict[str, str]) -> None:
