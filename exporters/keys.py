@@ -16,8 +16,9 @@ from exporters.zoo import catalogue
 # of the layout of a stage's artifact: raise it when what a stage writes changes in a way that the code doesn't show
 FORMAT = 2
 
-# what tokenizes and draws the inputs of a checkpoint, beside the packages of every family
-_SAMPLE_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pillow")
+_SAMPLE_PACKAGES = ("torch", "transformers", "numpy")
+# what tokenizes and draws the inputs of a checkpoint or a file, and no others: one environment may have them and the next not
+_INPUT_PACKAGES = ("tokenizers", "pillow")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def sample_parts(source: Source, index: CodeIndex) -> dict[str, Any]:
         "source": source.digest,
         "weights": source.weights_digest,
         "known": asdict(catalogue.entry(source.name)) if source.in_zoo else {},
-        "packages": versions(_SAMPLE_PACKAGES),
+        "packages": versions(_SAMPLE_PACKAGES if source.in_zoo else (*_SAMPLE_PACKAGES, *_INPUT_PACKAGES)),
         "code": index.core["sample"],
     }
 
