@@ -28,6 +28,9 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _ANSWER_LIMIT = 1 << 16
 
+# A thread doesn't live on in a forked child, and several children share the cores anyway. Who sets these knows better.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 
 class ZygoteLost(Exception):
     """The zygote ended before it told how a child of its ended."""
@@ -65,6 +68,7 @@ class Zygote:
                 [sys.executable, "-m", "exporters.zygote", str(listener.fileno()), str(ours)],
                 pass_fds=[listener.fileno(), ours],
                 stdin=subprocess.DEVNULL,
+                env={**_ONE_THREAD, **os.environ},
                 start_new_session=True,  # Ctrl-C is for the process that asked: it decides what becomes of the children
             )
         os.close(ours)

@@ -153,3 +153,8 @@ def test_many_calls_at_once_each_get_their_own_answer(zygote: Zygote) -> None:
 def test_no_torch_is_imported_for_a_zygote() -> None:
     code = "import sys, exporters.zygote; sys.exit(bool({'torch', 'pydantic'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_warmed_starts_no_thread_that_a_fork_would_lose(zygote: Zygote) -> None:
+    assert Asked(zygote, "builtins:print", "", warm=("importlib:import_module", "numpy")).end()[0].how == ""
+    assert psutil.Process(zygote.pid).num_threads() == 1
