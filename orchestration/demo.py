@@ -44,8 +44,6 @@ class _Watched:
             if isinstance(event, Report):
                 self.last = event
             yield partition, event
-            if self.interrupted.seen:
-                raise dg.DagsterExecutionInterruptedError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from exporters.report import Report
 from orchestration.definitions import build, job_name
 from orchestration.fleet_plan import Plan
 from orchestration.instance import open_instance
-from orchestration.interrupts import Interrupts, interrupts
+from orchestration.interrupts import interrupts
 from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
 from orchestration.run_processes import FLEET_TAG, close_abandoned_runs, process_tags
@@ -55,7 +55,7 @@ class Fleet:
             KeyboardInterrupt: the fleet was interrupted; its children are ended, its run is closed, `reports` has what was done.
         """
         with interrupts() as interrupted, contextlib.closing(self.runner):
-            definitions = build(_Watched(self, interrupted))
+            definitions = build(_Watched(self))
             for job, chunk in self._chunks():
                 result = definitions.resolve_job_def(job).execute_in_process(
                     instance=instance, tags=self._tags(chunk), raise_on_error=False
@@ -79,7 +79,6 @@ class _Watched:
     """A fleet's runner, whose events are seen as they pass. Used in place of the `runner` resource; it lives through all runs."""
 
     fleet: Fleet
-    interrupted: Interrupts
 
     def run(
         self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
@@ -91,8 +90,6 @@ class _Watched:
             yield partition, event
             if isinstance(event, Report):
                 self.fleet.plan.done(partition)  # whoever asks for the next has stored what came of this one
-            if self.interrupted.seen:
-                raise dg.DagsterExecutionInterruptedError
 
 
 def failed_in_dagster(partitions: Sequence[Partition]) -> set[Partition]:

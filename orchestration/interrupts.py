@@ -5,8 +5,10 @@ at every event that Dagster stores, is printed and forgotten. The interpreter al
 """
 
 import contextlib
+import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 
@@ -26,13 +28,19 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Watch for interrupts from now on. In the main thread only, as all that has to do with signals."""
+    """Watch for interrupts until the end; whoever watched before is told of them then. Another thread than the main one sees none."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
+        watcher = Interrupts(ours)
+        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+            yield watcher
+            return
         before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         try:
-            yield Interrupts(ours)
+            yield watcher
         finally:
             signal.set_wakeup_fd(before)
+            if before != -1 and watcher.seen:
+                os.write(before, bytes([signal.SIGINT]))

@@ -1,5 +1,6 @@
 """What the assets run on: a pool of forked children on this machine."""
 
+import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from exporters.code_index import code_index
 from exporters.home import home, store_of
 from exporters.staleness import survey
 from exporters.store import Store
+from orchestration.interrupts import interrupts
 from orchestration.outcomes import Event
 from orchestration.pool import CHAIN, Limits, Pool, default_limits
 from orchestration.run_processes import process_tags
@@ -39,8 +41,11 @@ class PoolRunner(ChainRunner):
     ) -> Generator[tuple[tuple[str, str], Event], None, None]:
         common: dict[str, Any] = {"home": str(home()), "verify": until is None, "until": until, "run": run_id}
         requests = [{"backend": backend, "model": model, **common} for backend, model in partitions]
-        for key, event in self._started().run(requests):
-            yield partitions[key], event
+        with interrupts() as interrupted, contextlib.closing(self._started().run(requests)) as events:
+            for key, event in events:
+                yield partitions[key], event
+                if interrupted.seen:
+                    raise dg.DagsterExecutionInterruptedError
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         settle()
