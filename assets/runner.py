@@ -45,7 +45,7 @@ class ReportMade:
     Attributes:
         snapshot: name of the kept snapshot, which changes when anything has.
         page: where the HTML page lies.
-        headline: numbers by name: `exports`, `verified`, `failing`, `broken`, `fixed`, …
+        headline: numbers by name: `exports`, `verified`, `failed`, `broken`, `fixed`, …
         since: when the snapshot that it is compared with was taken, in seconds since the epoch; None for the first.
         changes: rows of kind, place, how many, which, why; the gravest first.
         alert: what became of the alert, in words; begins with `failed` if it couldn't be posted.

@@ -221,12 +221,14 @@ def report(
     since: Annotated[
         str | None, typer.Option(help="Compare with how things stood then: 2026-11-23, 7d, 2w.  [default: the last report]")
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every name and every cause, in full.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if anything broke.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say what broke since the last report and where, what each cause of failure holds back, and what the exports cost."""
     from orchestration import report_command
 
-    raise typer.Exit(report_command.report(html=html, since=since, as_json=as_json))
+    raise typer.Exit(report_command.report(html=html, since=since, everything=everything, check=check, as_json=as_json))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from exporters import code_index as indexed
+from exporters.backends import STAGES
 from exporters.deeds import Count, count
 from exporters.home import home, store_of
 from exporters.staleness import PartitionState, survey
@@ -37,7 +38,10 @@ def show_workarounds(*, unused: bool, as_json: bool) -> None:
     console = console_on(sys.stdout)
     console.print(table)
     idle = sum(not row.models for row in rows)
-    console.print(f"[dim]{len(rows)} workarounds; {idle} did nothing in what was exported so far[/]")
+    store = _store()
+    some = any(True for family in STAGES for _ in store.refs(family))
+    told = f"{idle} did nothing in what was exported so far" if some else "nothing was exported here yet"
+    console.print(f"[dim]{len(rows)} workarounds; {told}[/]")
 
 
 def _as_json(row: Count) -> dict[str, object]:
@@ -82,7 +86,8 @@ def show_stale(*, as_json: bool) -> None:
         causes = Counter(cause for state in stale for stage in state.stages for cause in stage.causes)
         for cause, number in causes.most_common(10):
             console.print(f"[dim]{number:5} stages: {cause}[/]")
-    console.print(f"[dim]{len(states) - len(stale)} of {len(states)} partitions are fresh[/]")
+    fresh = f"{len(states) - len(stale)} of {len(states)} partitions are fresh"
+    console.print(f"[dim]{fresh if states else 'nothing was exported here yet'}[/]")
 
 
 def _state_as_json(state: PartitionState) -> dict[str, object]:

@@ -21,6 +21,7 @@ _PAUSE_SECONDS = 1.0
 _MODELS_SHOWN = 5
 _GROUPS_SHOWN = 6
 _MODELS_SENT = 50
+_CHARACTERS = 160
 
 
 def body(made: FleetReport, page: str) -> dict[str, Any]:
@@ -34,10 +35,13 @@ def body(made: FleetReport, page: str) -> dict[str, Any]:
     if comparison is not None:
         lines[0] += f" since {datetime.fromtimestamp(comparison.at, UTC):%Y-%m-%d %H:%M} UTC"
     headline = made.headline
-    lines.append(f"{headline['verified']} of {headline['exports']} exports verified, {headline['failing']} failing")
+    of_all = f"{headline['verified']} of {headline['exports']} exports verified"
+    lines.append(f"{of_all}, {headline['failed']} failed, {headline['unverified']} not verified")
+    if comparison is not None and (comparison.upgrades.packages or comparison.upgrades.code):
+        lines.append(f"upgraded: {'; '.join(comparison.upgrades.words)}"[:_CHARACTERS])
     shown = grave(made)
     for group in shown[:_GROUPS_SHOWN]:
-        cause = f": {group.cause[:160]}" if group.cause else ""
+        cause = f": {group.cause[:_CHARACTERS]}" if group.cause else ""
         lines.append(f"• {group.kind}, {group.where}, {len(group.models)} ({some(group.models, _MODELS_SHOWN)}){cause}")
     if len(shown) > _GROUPS_SHOWN:
         lines.append(f"• and {len(shown) - _GROUPS_SHOWN} more places")
@@ -49,6 +53,7 @@ def body(made: FleetReport, page: str) -> dict[str, Any]:
             "at": made.snapshot.at,
             "since": comparison.at if comparison else None,
             "headline": headline,
+            "upgraded": comparison.upgrades.words if comparison else [],
             "groups": [
                 {
                     "kind": group.kind,

@@ -18,9 +18,9 @@ KINDS: dict[Kind, str] = {
     "worse": "wasn't verified, and now gets less far than it did",
     "fixed": "wasn't verified, and now is",
     "better": "gets further than it did, but isn't verified",
-    "slower": "a stage takes at least 1.5 times the CPU seconds and 2 s more; 8 s for the first that is made, which may import torch",
+    "slower": "a stage takes at least 1.5 times its CPU time and 2 s more (8 s for the first one made, which may import torch)",
     "bigger": "an artifact has at least 1.1 times the bytes, and at least 64 KiB more",
-    "drifted": "the largest difference from eager is more than 4 times what it was, and more than 1e-6 above it",
+    "drifted": "still gets as far, but differs from eager by more than 4 times as much, and by more than 1e-6 more",
     "new": "had no report before",
     "gone": "has no report any more",
 }
@@ -78,6 +78,8 @@ def _of_partition(key: Key, old: Partition | None, new: Partition | None) -> Ite
     if kind is not None:
         yield Change(kind, backend, model, new.stage, new.message, old.outcome, new.outcome)
     yield from _costs(old, new)
+    if kind in ("broken", "worse"):  # whose difference from eager is what broke it, if anything
+        return
     if old.max_abs_diff is not None and new.max_abs_diff is not None and new.max_abs_diff > old.max_abs_diff:
         grown = new.max_abs_diff - old.max_abs_diff
         if new.max_abs_diff > DRIFTED_RATIO * old.max_abs_diff and grown > DRIFTED_FLOOR:

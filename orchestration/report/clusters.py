@@ -1,5 +1,6 @@
 """Failures with one cause, found by what their messages have in common once names and numbers of the single model are taken out."""
 
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -34,8 +35,9 @@ class Cluster:
     """Failures that stop at the same stage for the same cause.
 
     Attributes:
-        cause: what their messages have in common.
+        cause: what their messages have in common (`in_common`).
         example: one message as it was.
+        id: the same in every report, for links.
         partitions: (backend, model) of each.
         models: how many different models; repairing the cause lets these go on, to what may stop them next.
         alone: models that fail in nothing else: it is all that keeps them from being verified everywhere.
@@ -45,6 +47,7 @@ class Cluster:
     kind: str
     cause: str
     example: str
+    id: str
     partitions: tuple[tuple[str, str], ...]
     models: tuple[str, ...]
     alone: int
@@ -66,6 +69,20 @@ def normalize(message: str, names: Sequence[str] = ()) -> str:
     for pattern, by in _RULES:
         text = pattern.sub(by, text)
     return text.strip()
+
+
+def in_common(masked: str, messages: Sequence[str]) -> str:
+    """The message where all say the same, else the masked one with those words as they were on which all agree.
+
+    Args:
+        masked: what `normalize` makes of each of them.
+    """
+    if len(set(messages)) == 1:
+        return messages[0]
+    masks, rows = masked.split(), [message.split() for message in messages]
+    if any(len(row) != len(masks) for row in rows):
+        return masked
+    return " ".join(words[0] if len(set(words)) == 1 else mask for mask, *words in zip(masks, *rows, strict=True))
 
 
 def cluster(partitions: Iterable[Partition], model_types: dict[str, str] | None = None) -> list[Cluster]:
@@ -91,5 +108,17 @@ def cluster(partitions: Iterable[Partition], model_types: dict[str, str] | None 
         models = tuple(sorted({each.model for each in members}))
         alone = sum(len(in_how_many[model]) == 1 for model in models)
         example = members[0].message
-        found.append(Cluster(stage, kind, cause, example, tuple(each.key for each in members), models, alone))
+        identity = hashlib.sha256("\0".join((stage, kind, cause)).encode()).hexdigest()[:8]
+        found.append(
+            Cluster(
+                stage,
+                kind,
+                in_common(cause, [each.message for each in members]),
+                example,
+                identity,
+                tuple(each.key for each in members),
+                models,
+                alone,
+            )
+        )
     return sorted(found, key=lambda each: (-len(each.models), -len(each.partitions), each.stage, each.kind, each.cause))

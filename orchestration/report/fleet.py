@@ -16,7 +16,8 @@ from orchestration.report.clusters import Cluster, cluster
 from orchestration.report.costs import StageCost, costs
 from orchestration.report.history import History, Standings, moment_of, spread, state_at
 from orchestration.report.reach import KnownIssueRow, Reach, known, reach
-from orchestration.report.snapshot import Key, Partition, Snapshot, take
+from orchestration.report.snapshot import STANDINGS, Key, Snapshot, Standing, take
+from orchestration.report.software import Upgrades, present, upgrades
 
 DAY = 86_400.0
 # a week is over half a day early: what runs weekly doesn't run to the second
@@ -32,11 +33,17 @@ class Comparison:
     Attributes:
         label: what it is compared with: `last report`, `1 week`, `4 weeks`, or as it was asked for.
         at: when that was taken, in seconds since the epoch.
+        tallies: by backend, how many of each standing there were then.
+        older: by the id of each cause of the report, how many of its models it held back then already.
+        upgrades: what is made with other packages or other code since.
     """
 
     label: str
     at: float
     changes: list[Change]
+    tallies: dict[str, dict[Standing, int]]
+    older: dict[str, int]
+    upgrades: Upgrades
 
     @property
     def counts(self) -> dict[Kind, int]:
@@ -87,24 +94,23 @@ class FleetReport:
         present = {each.backend for each in self.snapshot.partitions}
         return [*(backend for backend in all_backends() if backend in present), *sorted(present - {*all_backends()})]
 
-    def tally(self, backend: str) -> dict[str, int]:
-        """How many of a backend's models are verified, fail, are skipped, or are neither."""
-        return dict(Counter(standing(each) for each in self.snapshot.partitions if each.backend == backend))
+    def tally(self, backend: str) -> dict[Standing, int]:
+        """How many of a backend's exports are of each standing, zeros included."""
+        return tallies(self.snapshot)[backend]
 
     @property
     def headline(self) -> dict[str, int]:
         """The numbers of the first line."""
-        of_all = Counter(standing(each) for each in self.snapshot.partitions)
+        of_all = Counter(each.standing for each in self.snapshot.partitions)
         changed = {str(kind): number for kind, number in self.comparison.counts.items()} if self.comparison else {}
         totals = {"exports": len(self.snapshot.partitions), "models": len({each.model for each in self.snapshot.partitions})}
-        return {**totals, **{name: of_all[name] for name in ("verified", "failing", "skipped", "unverified")}, **changed}
+        return {**totals, **{name: of_all[name] for name in STANDINGS}, **changed}
 
 
-def standing(partition: Partition) -> str:
-    """`verified` for all that it can be, `failing`, `skipped`, or `unverified`: exported, and nobody compared its numbers."""
-    if partition.good:
-        return "verified"
-    return "skipped" if partition.outcome == "skipped" else "failing" if partition.failing else "unverified"
+def tallies(snapshot: Snapshot) -> dict[str, dict[Standing, int]]:
+    """By backend, how many exports are of each standing, zeros included."""
+    counted = Counter((each.backend, each.standing) for each in snapshot.partitions)
+    return {backend: {name: counted[backend, name] for name in STANDINGS} for backend in sorted({backend for backend, _ in counted})}
 
 
 def make(store: Store, home: Path, *, since: float | None = None, since_label: str = "", now: float | None = None) -> FleetReport:
@@ -121,11 +127,14 @@ def make(store: Store, home: Path, *, since: float | None = None, since_label: s
     """
     now = time.time() if now is None else now
     reports = last_reports(store)
-    snapshot = take(reports, now)
+    index = with_registered(code_index(home / "cache"))
+    snapshot = take(reports, now, present(index))
     history = History(store)
     names = history.names()
     newest = history.load(names[-1]) if names else None
     is_new = newest is None or not snapshot.says_the_same(newest)
+    if newest is not None and not is_new:
+        snapshot.software = newest.software  # what was upgraded since has made nothing yet
     if not names and not snapshot.partitions:
         name, earlier = "", names  # everything would be new beside a snapshot of nothing
     else:
@@ -133,15 +142,18 @@ def make(store: Store, home: Path, *, since: float | None = None, since_label: s
             names.append(history.save(snapshot))
         name, earlier = names[-1], names[:-1]
     types = _types(snapshot)
+    clusters = cluster(snapshot.partitions, _architectures(types))
     kept = [each for each in map(history.standings, spread(names, _TREND_POINTS)) if each is not None]
     return FleetReport(
         name=name,
         is_new=is_new,
         snapshot=snapshot,
-        comparisons=_comparisons(history, earlier, snapshot, since, since_label, now),
-        clusters=cluster(snapshot.partitions, {model: kind for model, (kind, _) in types.items()}),
+        comparisons=[
+            _compare(label, before, snapshot, clusters, types) for label, before in _earlier(history, earlier, since, since_label, now)
+        ],
+        clusters=clusters,
         costs=costs(snapshot.partitions),
-        reach=reach(reports.values(), with_registered(code_index(home / "cache"))),
+        reach=reach(reports.values(), index),
         known=known(snapshot.by_key()),
         model_types=types,
         trend=[_point(each) for each in kept],
@@ -149,22 +161,31 @@ def make(store: Store, home: Path, *, since: float | None = None, since_label: s
     )
 
 
-def _comparisons(
-    history: History, earlier: list[str], snapshot: Snapshot, since: float | None, since_label: str, now: float
-) -> list[Comparison]:
-    """With each of the moments that are of interest; of two that show the same snapshot the first."""
+def _earlier(history: History, earlier: list[str], since: float | None, since_label: str, now: float) -> list[tuple[str, Snapshot]]:
+    """How each of the moments that are of interest is called, with its snapshot; of two that show the same one the first."""
     moments = [("last report", now), *((label, now - span) for label, span in _SPANS.items())]
     chosen = [(label, state_at(earlier, moment)) for label, moment in moments if earlier and moment_of(earlier[0]) <= moment]
     if since is not None:
         chosen.insert(0, (since_label, state_at(earlier, since)))
-    shown: dict[str, Comparison] = {}
+    shown: dict[str, tuple[str, Snapshot]] = {}
     for label, name in chosen:
         if name is None or name in shown:
             continue
         before = history.load(name)
         if before is not None:
-            shown[name] = Comparison(label, before.at, changes(before, snapshot))
+            shown[name] = label, before
     return list(shown.values())
+
+
+def _compare(label: str, before: Snapshot, snapshot: Snapshot, clusters: list[Cluster], types: dict[str, tuple[str, str]]) -> Comparison:
+    ids = {key: each.id for each in cluster(before.partitions, _architectures(types)) for key in each.partitions}
+    older = {each.id: len({model for backend, model in each.partitions if ids.get((backend, model)) == each.id}) for each in clusters}
+    found = changes(before, snapshot)
+    return Comparison(label, before.at, found, tallies(before), older, upgrades(before.software, snapshot.software))
+
+
+def _architectures(types: dict[str, tuple[str, str]]) -> dict[str, str]:
+    return {model: kind for model, (kind, _) in types.items()}
 
 
 def _failing_since(kept: list[Standings], snapshot: Snapshot) -> dict[Key, float]:

@@ -3,7 +3,8 @@
     history/20261130T061500.123456Z-1a2b3c4d.json.gz
 
 The name is the moment and a digest of the content, so that names sort by time and two machines never write over each other.
-A file is compressed JSON: names once, then a row a partition (`_ROW`), then a row a stage in it (`_STAGE_ROW`).
+A file is compressed JSON: what the exports were made with, names once, then a row a partition (`_ROW`), then a row a stage in it
+(`_STAGE_ROW`).
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from typing import Any
 
 from exporters.errors import UsageError
 from exporters.store import Store
-from orchestration.report.snapshot import Key, Partition, Snapshot, StageFacts
+from orchestration.report.snapshot import Key, Partition, Snapshot, StageFacts, standing
+from orchestration.report.software import Software
 
 FOLDER = "history"
 # of this format: a file of another one is passed over
@@ -35,7 +37,7 @@ _DAYS = re.compile(r"(\d+)\s*(d|days?|w|weeks?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Standing:
+class Worth:
     """What one partition was worth."""
 
     outcome: str
@@ -44,7 +46,7 @@ class Standing:
 
     @property
     def good(self) -> bool:
-        return self.outcome == "verified" or (self.shapes == "static" and self.outcome == "matched")
+        return standing(self.outcome, self.shapes) == "verified"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Standings:
     """What every partition was worth at a moment, by (backend, model)."""
 
     at: float
-    of: dict[Key, Standing]
+    of: dict[Key, Worth]
 
 
 class History:
@@ -92,7 +94,7 @@ class History:
             texts = packed["texts"]
             backend, model, outcome, shapes, stage = map(_ROW.index, ("backend", "model", "outcome", "shapes", "stage"))
             of = {
-                (texts[row[backend]], row[model]): Standing(texts[row[outcome]], texts[row[shapes]], bool(texts[row[stage]]))
+                (texts[row[backend]], row[model]): Worth(texts[row[outcome]], texts[row[shapes]], bool(texts[row[stage]]))
                 for row in packed["partitions"]
             }
             return Standings(packed["at"], of)
@@ -168,7 +170,8 @@ def _packed(snapshot: Snapshot) -> dict[str, Any]:
         row = [shared(value) if name in _SHARED else value for name in _ROW for value in [getattr(partition, name)]]
         stages = [[shared(stage.stage), int(stage.cached), stage.cpu_seconds, stage.peak_rss_mb, stage.bytes] for stage in partition.stages]
         rows.append([*row, stages])
-    return {"format": _FORMAT, "at": snapshot.at, "texts": list(texts), "partitions": rows}
+    software = {} if snapshot.software is None else {"software": snapshot.software.model_dump()}
+    return {"format": _FORMAT, "at": snapshot.at, **software, "texts": list(texts), "partitions": rows}
 
 
 def _unpacked(packed: dict[str, Any]) -> Snapshot:
@@ -178,4 +181,5 @@ def _unpacked(packed: dict[str, Any]) -> Snapshot:
         fields = {name: texts[value] if name in _SHARED else value for name, value in zip(_ROW, values, strict=True)}
         facts = [StageFacts(**dict(zip(_STAGE_ROW, [texts[name], *rest], strict=True))) for name, *rest in stages]
         partitions.append(Partition(**fields, stages=facts))
-    return Snapshot(at=packed["at"], partitions=partitions)
+    software = packed.get("software")  # older ones have none
+    return Snapshot(at=packed["at"], software=software and Software(**software), partitions=partitions)

@@ -3,9 +3,9 @@
 
 const D = JSON.parse(document.getElementById("data").textContent);
 // a partition's fields, as page.py writes them
-const MODEL = 0, BACKEND = 1, OUTCOME = 2, GOOD = 3, STAGE = 4, KIND = 5, MESSAGE = 6, DIFF = 7, AT = 8, CLUSTER = 9, SINCE = 10, STAGES = 11, SHAPES = 12;
+const MODEL = 0, BACKEND = 1, OUTCOME = 2, STANDING = 3, STAGE = 4, KIND = 5, MESSAGE = 6, DIFF = 7, AT = 8, CLUSTER = 9, SINCE = 10, STAGES = 11, SHAPES = 12;
 const GLYPHS = { good: "●", part: "◐", bad: "✕", idle: "–" };
-const TONES = ["good", "part", "bad", "idle"];
+const TONES = ["good", "part", "bad", "idle"]; // by standing, as STANDINGS in snapshot.py
 const TONE_WORDS = { good: "verified", part: "exported, not verified", bad: "failed", idle: "skipped" };
 const SHORT_WORDS = { bad: "failed", part: "not verified", idle: "skipped" };
 
@@ -83,7 +83,7 @@ function groups(items, key) {
 
 // ── Data, as the page uses it ────────────────────────────────────────────────
 
-const tone = (p) => (p[GOOD] ? "good" : D.outcomes[p[OUTCOME]] === "skipped" ? "idle" : p[STAGE] && D.outcomes[p[OUTCOME]] === "failed" ? "bad" : "part");
+const tone = (p) => TONES[p[STANDING]];
 const cpuOf = (p) => p[STAGES].reduce((sum, stage) => sum + stage[2], 0);
 
 const models = D.models.map(([name, type, family], index) => ({ index, name, type, family, cells: new Array(D.backends.length).fill(null) }));
@@ -151,9 +151,9 @@ function drawChanges() {
   drawSince();
   const headline = $("headline");
   if (!comparison) {
-    const failing = D.headline.failing;
+    const failing = D.headline.failed + D.headline.unverified;
     headline.replaceChildren(`${number.format(D.headline.verified)} of ${count(D.headline.exports, "export")} verified`,
-      failing ? h("span.bad", null, `, ${number.format(failing)} failing`) : "", h("small", null, "The first report: changes show from the next one on."));
+      failing ? h("span.bad", null, `, ${number.format(failing)} not`) : "", h("small", null, "The first report: changes show from the next one on."));
     $("changed").replaceChildren();
     return;
   }
@@ -250,14 +250,14 @@ function drawBackends() {
 // ── Causes ───────────────────────────────────────────────────────────────────
 
 function drawClusters() {
-  const most = D.clusters.length ? D.clusters[0][5].length : 1;
-  const rows = capped(D.clusters.map((c, index) => [c, index]), 12, ([[stage, error, cause, example, backends, members, alone, exports_], index]) => {
+  const most = D.clusters.length ? D.clusters[0][6].length : 1;
+  const rows = capped(D.clusters.map((c, index) => [c, index]), 12, ([[stage, error, cause, example, id, backends, members, alone, exports_], index]) => {
     const body = h(".body", { hidden: true });
     const toggle = h("button", { type: "button", "aria-expanded": "false", onclick: () => {
       const open = body.hidden;
       body.hidden = !open;
       toggle.setAttribute("aria-expanded", String(open));
-      if (open && !body.childElementCount) body.append(h("pre", null, example || "no message"), h(".models", null, ...capped(members.map((m) => D.models[m][0]), 60, modelButton)));
+      if (open && !body.childElementCount) body.append(h("pre", null, example || cause || "no message"), h(".models", null, ...capped(members.map((m) => D.models[m][0]), 60, modelButton)));
     } }, "models");
     return h(".cluster", null,
       h(".gain", null, h("b", null, `unlocks ${count(members.length, "model")}`), h("div.note", null, `${alone === members.length ? (alone === 1 ? "its" : "their") + " only failure" : alone ? `for ${number.format(alone)} the only failure` : "each fails elsewhere too"} · ${count(exports_, "export")}`),

@@ -15,11 +15,9 @@ from exporters.store import write_whole
 from orchestration.report.changes import KINDS
 from orchestration.report.clusters import Cluster
 from orchestration.report.fleet import FleetReport
-from orchestration.report.snapshot import Key, Partition
+from orchestration.report.snapshot import STANDINGS, Key, Partition
 
 _PACKAGE = "orchestration.report"
-# outcomes by what the page colours alike
-_TONES = {"verified": "good", "failed": "bad", "skipped": "idle"}
 
 
 def render(report: FleetReport) -> str:
@@ -85,10 +83,9 @@ def data_of(report: FleetReport) -> dict[str, Any]:
         "backends": backends,
         "stages": {backend: _stages(backend) for backend in backends},
         "outcomes": list(OUTCOMES),
-        "tones": _TONES,
         "kinds": KINDS,
         "headline": report.headline,
-        "tallies": {backend: report.tally(backend) for backend in backends},
+        "tallies": {backend: [report.tally(backend)[name] for name in STANDINGS] for backend in backends},
         "models": [[model, *report.model_types[model]] for model in models],
         "partitions": [_row(each, report, index, backends, cluster_of) for each in report.snapshot.partitions],
         "comparisons": [
@@ -96,6 +93,9 @@ def data_of(report: FleetReport) -> dict[str, Any]:
                 "label": each.label,
                 "at": each.at,
                 "counts": each.counts,
+                "tallies": {backend: [of[name] for name in STANDINGS] for backend, of in each.tallies.items()},
+                "older": [each.older[cause.id] for cause in report.clusters],
+                "upgrades": each.upgrades.words,
                 "changes": [
                     [
                         change.kind,
@@ -145,7 +145,7 @@ def _row(each: Partition, report: FleetReport, index: dict[str, int], backends: 
         index[each.model],
         backends.index(each.backend),
         OUTCOMES.index(each.outcome),
-        int(each.good),
+        STANDINGS.index(each.standing),
         each.stage,
         each.kind,
         each.message,
@@ -163,7 +163,8 @@ def _cluster(each: Cluster, index: dict[str, int]) -> list[Any]:
         each.stage,
         each.kind,
         each.cause,
-        each.example,
+        "" if each.example == each.cause else each.example,
+        each.id,
         list(each.backends),
         [index[model] for model in each.models],
         each.alone,

@@ -29,7 +29,7 @@ class Reach:
 
 
 def reach(reports: Iterable[Report], index: CodeIndex) -> list[Reach]:
-    """Every workaround of the index, and those that did something and have gone since; the ones that reach most models first."""
+    """Every workaround of the index, then those that did something and have gone since; the ones that reach most models first."""
     models: dict[str, set[str]] = defaultdict(set)
     backends: dict[str, set[str]] = defaultdict(set)
     times: dict[str, int] = defaultdict(int)
@@ -46,7 +46,7 @@ def reach(reports: Iterable[Report], index: CodeIndex) -> list[Reach]:
         each = registered.get(name)
         kind, where, upstream = (each.kind, f"{each.file}:{each.line}", each.fields.get("Upstream", "")) if each else ("", "", "")
         rows.append(Reach(name, kind, where, upstream, len(models[name]), times[name], tuple(sorted(backends[name]))))
-    return sorted(rows, key=lambda row: (-row.models, -row.times, row.name))
+    return sorted(rows, key=lambda row: (not row.kind, -row.models, -row.times, row.name))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from exporters.report import OUTCOMES, Outcome, Report, StageReport
+from orchestration.report.software import Software
 
 Key = tuple[str, str]
+Standing = Literal["verified", "unverified", "failed", "skipped"]
+
+# from the best to what says least; the page, the command line, JSON and the alert all count these
+STANDINGS: tuple[Standing, ...] = ("verified", "unverified", "failed", "skipped")
 
 # how much of a message is kept; the rest is in the last report itself
 _MESSAGE_CHARACTERS = 400
@@ -56,13 +61,16 @@ class Partition(BaseModel):
         return OUTCOMES.index(self.outcome)
 
     @property
+    def standing(self) -> Standing:
+        return standing(self.outcome, self.shapes)
+
+    @property
     def good(self) -> bool:
-        """Whether it is worth all that it can be: at one shape there are no others to verify at."""
-        return self.outcome == "verified" or (self.shapes == "static" and self.outcome == "matched")
+        return self.standing == "verified"
 
     @property
     def failing(self) -> bool:
-        """Whether something went wrong; one that is skipped wasn't tried, and one exported unverified wasn't looked at."""
+        """Whether it has a cause: something stopped it, as a failure or before it was verified. One exported without a look has none."""
         return bool(self.stage)
 
     @property
@@ -71,22 +79,31 @@ class Partition(BaseModel):
 
 
 class Snapshot(BaseModel):
-    """All partitions at one moment, by backend and model."""
+    """All partitions at one moment, by backend and model, and what they were made with; None in a snapshot that doesn't say."""
 
     at: float
+    software: Software | None = None
     partitions: list[Partition] = Field(default_factory=list)
 
     def by_key(self) -> dict[Key, Partition]:
         return {partition.key: partition for partition in self.partitions}
 
     def says_the_same(self, other: "Snapshot") -> bool:
-        """Whether nothing happened in between but exports whose every stage was found in the store."""
+        """Whether nothing happened in between but exports whose every stage was found in the store, and upgrades."""
         return [_lasting(each) for each in self.partitions] == [_lasting(each) for each in other.partitions]
 
 
-def take(reports: Mapping[Key, Report], at: float) -> Snapshot:
+def standing(outcome: str, shapes: str) -> Standing:
+    """`verified` for all that an export can be worth (at one shape there are no others to verify at), `failed` for one that left nothing
+    to run, `unverified` for what lies between, `skipped` for one that wasn't tried."""
+    if outcome == "verified" or (shapes == "static" and outcome == "matched"):
+        return "verified"
+    return "skipped" if outcome == "skipped" else "failed" if outcome == "failed" else "unverified"
+
+
+def take(reports: Mapping[Key, Report], at: float, software: Software | None = None) -> Snapshot:
     """The snapshot of these reports; `at` is in seconds since the epoch."""
-    return Snapshot(at=at, partitions=[_partition(report) for _, report in sorted(reports.items())])
+    return Snapshot(at=at, software=software, partitions=[_partition(report) for _, report in sorted(reports.items())])
 
 
 def _partition(report: Report) -> Partition:

@@ -141,7 +141,7 @@ def test_it_keeps_a_snapshot_and_writes_the_page(home: Path) -> None:
     assert "since" not in first
     leave(home, "BertModel", ok=False)
     second = metadata(run(StoreReporter()))
-    assert (second["broken"], second["failing"]) == (1, 1)
+    assert (second["broken"], second["failed"]) == (1, 1)
     assert "| broken | onnx lowered_onnx | 1 | BertModel | DispatchError: no function |" in str(second["changes"])
     assert History(Store(home / "store")).names() == [first["snapshot"], second["snapshot"]]
     page = Path(str(second["page"])).read_bytes()

@@ -80,11 +80,12 @@ def test_it_says_what_broke_and_where_to_people_and_to_programs(broken: FleetRep
     assert receiver.headers[0]["Content-Type"] == "application/json"
     text = got["text"].splitlines()
     assert text[0] == "zooport: 1 broken, 1 fixed since 2027-01-15 08:00 UTC"
-    assert text[1] == "1 of 2 exports verified, 1 failing"
+    assert text[1] == "1 of 2 exports verified, 1 failed, 0 not verified"
     assert "• broken, onnx lowered_onnx, 1 (BertModel): DispatchError: no function for aten.median" in text
     assert "• fixed, onnx, 1 (ViTModel)" in text
     assert text[-1] == "all of it: /reports/fleet.html"
     assert got["zooport"]["headline"]["broken"] == 1
+    assert got["zooport"]["upgraded"] == ["nothing: the same packages and the same code of zooport"]
     assert got["zooport"]["groups"][0]["models"] == ["BertModel"]
     assert got["zooport"]["page"] == "/reports/fleet.html"
 

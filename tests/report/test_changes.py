@@ -38,8 +38,11 @@ def test_turns(before: Report | None, after: Report | None, kind: str) -> None:
     assert kinds(before, after) == [kind]
 
 
-def test_a_verified_export_that_only_runs_is_broken_and_has_drifted() -> None:
-    assert kinds(verified(M), ran(M)) == ["broken", "drifted"]
+def test_a_verified_export_that_only_runs_is_broken_and_has_not_drifted_besides() -> None:
+    assert kinds(verified(M), ran(M)) == ["broken"]
+    far = ran(M)
+    far.parity[0].max_abs_diff = 9.0
+    assert kinds(ran(M), far) == ["drifted"]  # not verified before either, and further off now
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,21 @@ def test_the_models_own_names_make_no_difference() -> None:
     assert [each.cause for each in found] == ["eager returns MODELOutput, in MODEL.py"]
 
 
+def test_what_all_agree_on_is_told_as_it_is() -> None:
+    slow = "was stopped after 1800 s: lowering {}"
+    (alone,) = clusters(failed("BertModel", message=slow.format("BertModel")))
+    assert alone.cause == "was stopped after 1800 s: lowering BertModel"
+    both = failed("BertModel", message=slow.format("BertModel")), failed("ViTModel", message=slow.format("ViTModel"))
+    (together,) = clusters(*both)
+    assert (together.cause, together.example) == (
+        "was stopped after 1800 s: lowering MODEL",
+        "was stopped after 1800 s: lowering BertModel",
+    )
+    assert together.id == alone.id
+    (unlike,) = clusters(failed("A", message="shapes (2, 3) of 7"), failed("B", message="shapes (2, 3, 4) of 7"))
+    assert unlike.cause == "shapes (N, …) of N"  # which word is which isn't known
+
+
 def test_they_are_told_apart_by_stage_and_type_too() -> None:
     assert len(clusters(failed("A", message="same"), failed("B", message="same", stage="traced_program"))) == 2
 

@@ -12,7 +12,7 @@ from exporters.store import Store
 from orchestration.report import fleet
 from orchestration.report.fleet import FleetReport
 from orchestration.report.history import History
-from orchestration.report.summary import grave, groups, sentence, some
+from orchestration.report.summary import all_of, grave, groups, sentence, some
 
 Make = Callable[..., FleetReport]
 
@@ -25,7 +25,7 @@ def test_the_first_report_is_kept_and_compared_with_nothing(make: Make, store: S
     assert made.comparison is None
     assert made.is_new
     assert History(store).names() == [made.name]
-    assert made.headline == {"exports": 2, "models": 2, "verified": 1, "failing": 1, "skipped": 0, "unverified": 0}
+    assert made.headline == {"exports": 2, "models": 2, "verified": 1, "unverified": 0, "failed": 1, "skipped": 0}
     assert sentence(made) == "the first report"
     assert groups(made) == []
 
@@ -140,6 +140,7 @@ def test_workarounds_by_reach(make: Make, store: Store) -> None:
     assert rows["onnx:_aten_sort_stable"].where.startswith("exporters/exporter_onnx.py:")
     assert (rows["onnx:_gone_since"].kind, rows["onnx:_gone_since"].models) == ("", 1)
     assert next(iter(rows)) == "onnx:_aten_sort_stable"
+    assert [*rows][-1] == "onnx:_gone_since"
     assert sum(row.models == 0 for row in rows.values()) > 10  # the registered ones that did nothing are told too
 
 
@@ -175,7 +176,40 @@ def test_what_broke_for_one_cause_at_one_place_is_told_together(make: Make) -> N
         ("broken", "dynamo traced_program", ("M0",)),
     ]
     assert groups(made)[0].cause == "DispatchError: no function for aten.median, node median_N"
+    assert groups(made)[0].example == "no function for aten.median, node median_0"
     assert groups(made, ("fixed",)) == []
+
+
+def test_a_cause_that_was_there_is_told_from_one_that_has_come(make: Make) -> None:
+    def median(name: str, position: int, backend: str = "onnx") -> Report:
+        return failed(name, backend, message=f"no function for aten.median, node median_{position}")
+
+    make(0, median("A", 1), median("A", 2, "dynamo"), median("B", 3), verified("C"), verified("D"), failed("E", message="something else"))
+    made = make(1, median("C", 4), median("E", 5), failed("D", message="unheard of"))
+    assert [(row.models, row.fresh, row.older) for row in groups(made, ("broken",))] == [(("C",), 2, 2), (("D",), 1, 0)]
+
+
+def test_what_is_slower_bigger_or_off_is_named_with_its_figures(make: Make) -> None:
+    make(0, verified("A", cpu=10, size=1_000_000, diff=1e-6))
+    made = make(1, verified("A", cpu=25, size=2_000_000, diff=2e-5))
+    assert [(row.kind, row.where, row.figures) for row in all_of(made)] == [
+        ("slower", "onnx traced_program", ("10.0 s -> 25.0 s",)),
+        ("bigger", "onnx traced_program", ("1.0 MB -> 2.0 MB",)),
+        ("drifted", "onnx verification", ("1.0e-06 -> 2.0e-05",)),
+    ]
+
+
+def test_what_has_to_be_repaired_goes_first_and_nothing_is_left_out(make: Make) -> None:
+    make(0, failed("A"), verified("B"), verified("C", cpu=10))
+    made = make(1, verified("A"), failed("B"), verified("C", cpu=30), failed("D"), verified("E"))
+    assert [(row.kind, row.models) for row in all_of(made)] == [
+        ("broken", ("B",)),
+        ("new", ("D",)),
+        ("fixed", ("A",)),
+        ("slower", ("C",)),
+        ("new", ("E",)),
+    ]
+    assert [row.fails for row in all_of(made)] == [True, True, False, False, False]
 
 
 def test_a_new_one_that_fails_is_grave_and_one_that_passes_is_not(make: Make) -> None:
@@ -204,4 +238,4 @@ def test_most_of_the_history_is_not_read(zooport_home: Path) -> None:
 def test_kinds_of_end_are_told_apart(make: Make) -> None:
     exported = Report(model="A", backend="onnx", outcome="exported")
     made = make(0, exported, verified("B"), ran("C"), skipped("D"))
-    assert made.tally("onnx") == {"unverified": 1, "verified": 1, "failing": 1, "skipped": 1}
+    assert made.tally("onnx") == {"verified": 1, "unverified": 2, "failed": 0, "skipped": 1}
