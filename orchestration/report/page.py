@@ -18,13 +18,18 @@ from orchestration.report.fleet import FleetReport
 from orchestration.report.snapshot import STANDINGS, Key, Partition
 
 _PACKAGE = "orchestration.report"
+# one script in the page, in this order
+_SCRIPTS = ("page_tools.js", "page_changes.js", "page_models.js", "page_rest.js", "page_link.js")
 
 
 def render(report: FleetReport) -> str:
     """The whole page."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(_file("page.html.j2")).render(
-        style=_file("page.css"), script=_file("page.js"), data=_embedded(data_of(report)), exports=len(report.snapshot.partitions)
+        style=_file("page.css"),
+        script="\n".join(map(_file, _SCRIPTS)),
+        data=_embedded(data_of(report)),
+        exports=len(report.snapshot.partitions),
     )
 
 
@@ -138,7 +143,7 @@ def _stages(backend: str) -> list[str]:
 
 
 def _row(each: Partition, report: FleetReport, index: dict[str, int], backends: list[str], cluster_of: dict[Key, int]) -> list[Any]:
-    """What `page.js` calls P: see the constants there."""
+    """What the script calls a partition: see the constants in `page_tools.js`."""
     stages = [[stage.stage, int(stage.cached), stage.cpu_seconds, stage.peak_rss_mb, stage.bytes] for stage in each.stages]
     since = report.failing_since.get(each.key)
     return [

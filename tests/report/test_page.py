@@ -14,6 +14,7 @@ from chromium import EXECUTABLE, Chromium
 from report_samples import failed, ran, skipped, verified
 from synthetic import weeks
 
+from exporters.code_index import code_index
 from exporters.reports import remember
 from exporters.store import Store
 from orchestration.report import fleet
@@ -21,6 +22,7 @@ from orchestration.report.fleet import FleetReport
 from orchestration.report.history import History
 from orchestration.report.page import data_of, render
 from orchestration.report.snapshot import take
+from orchestration.report.software import present
 
 Make = Callable[..., FleetReport]
 
@@ -249,7 +251,7 @@ def test_what_models_say_is_never_markup(browser: Chromium, make: Make, tmp_path
     make(0, verified("BertModel"))
     page.write_text(render(make(1, failed("BertModel", message=HOSTILE), verified(HOSTILE), skipped("ViTModel", reason=HOSTILE))))
     browser.open(page)
-    browser.run("document.querySelectorAll('#kinds button:not(:disabled)').forEach((button) => button.click())")
+    browser.run("document.querySelectorAll('#kinds button').forEach((button) => button.click())")
     browser.run("document.getElementById('by-class').click(); document.querySelectorAll('#clusters button')[0].click()")
     browser.run("document.querySelector('#rows .row').click()")
     assert browser.run("document.title") == "zooport fleet report"
@@ -274,6 +276,121 @@ def test_what_broke_can_be_seen_since_other_moments(browser: Chromium, make: Mak
     browser.run(f"{choices}[1].click()")
     assert browser.run("headline.firstChild.textContent") == "2 broke"
     assert "BertModel" in browser.run("changed.textContent")
+    clean(browser)
+
+
+# ── What is compared, and where from ──────────────────────────────────────────
+
+
+@pytest.fixture
+def two_weeks(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Since the last report one broke and one is slower; in a week two broke and two were fixed."""
+    software = present(code_index())
+    monkeypatch.setattr(fleet, "present", lambda _: software.model_copy(update={"packages": {**software.packages, "torch": "1.0"}}))
+    others = [failed(f"M{number}") for number in range(3)]
+    make(0, verified("BertModel"), verified("ViTModel"), verified("T5Model", cpu=10), *others)
+    make(8, failed("BertModel"), verified("M0"), verified("M1"))
+    monkeypatch.setattr(fleet, "present", lambda _: software.model_copy(update={"packages": {**software.packages, "torch": "2.0"}}))
+    page = tmp_path / "report.html"
+    page.write_text(render(make(9, failed("ViTModel"), verified("T5Model", cpu=30))))
+    return page
+
+
+def at(browser: Chromium, page: Path, fragment: str) -> None:
+    """Open the page anew at this place."""
+    browser.run("location.href = 'about:blank'")
+    browser.open(page)
+    browser.run(f"location.hash = {json.dumps(fragment)}")
+    browser.run(LATER)
+
+
+LATER = "new Promise((done) => setTimeout(done, 300))"
+KIND = "document.querySelector('#kinds [aria-pressed=true]').dataset.kind"
+BACKEND = "backends.querySelector('.backend').textContent"
+
+
+@needs_browser
+def test_the_numbers_by_backend_follow_the_moment_that_is_compared_with(browser: Chromium, two_weeks: Path) -> None:
+    browser.open(two_weeks)
+    assert "3 / 6" in browser.run(BACKEND)
+    assert "▼ 1 verified since 23 Jan" in browser.run(BACKEND)
+    browser.run("document.querySelectorAll('#since button')[1].click()")
+    assert "as many verified since 15 Jan" in browser.run(BACKEND)
+    clean(browser)
+
+
+@needs_browser
+def test_what_was_upgraded_is_shown(browser: Chromium, two_weeks: Path) -> None:
+    browser.open(two_weeks)
+    assert browser.run("upgraded.textContent") == "Upgraded since: torch 1.0 → 2.0"
+    clean(browser)
+
+
+@needs_browser
+def test_only_kinds_that_there_are_can_be_chosen(browser: Chromium, two_weeks: Path) -> None:
+    browser.open(two_weeks)
+    assert browser.run("[...document.querySelectorAll('#kinds button')].map((b) => b.textContent)") == ["1broke", "1slower"]
+    assert browser.run("kinds.lastChild.textContent") == "none got worse, fixed, got further, bigger, drifted, new or gone"
+    clean(browser)
+
+
+@needs_browser
+def test_shares_are_the_same_wherever_they_stand(browser: Chromium, large: Path) -> None:
+    browser.open(large)
+    above = browser.run("[...document.querySelectorAll('.backend .share .note')].map((each) => each.textContent)")
+    below = browser.run("[...trend.querySelectorAll('text')].map((each) => each.textContent)")
+    assert len(above) == 3
+    assert all(any(text.startswith(share) for text in below) for share in above)
+    clean(browser)
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("fragment", "script", "expected"),
+    [
+        ("slower", KIND, "slower"),
+        ("fixed&since=1+week", KIND, "fixed"),
+        ("fixed", KIND, "broken"),  # none was since the last report: what there is, is shown
+        ("since=1+week", "headline.firstChild.textContent", "2 broke"),
+        ("since=never", "headline.firstChild.textContent", "1 broke"),
+        ("matrix&q=bert&rows=class", SHOWN, ["BertModel"]),
+        ("matrix&outcome=good&family=vision&rows=class", SHOWN, []),
+        ("outcome=of+another+report&rows=class&q=t5", SHOWN, ["T5Model"]),
+        ("rows=class&sort=name", "document.querySelector('#head [aria-sort=ascending]').textContent", "model class ↑"),
+        ("model=BertModel", "detail.querySelector('h2').textContent", "BertModel"),
+        ("%%%&&=&q", "headline.firstChild.textContent", "1 broke"),
+    ],
+)
+def test_the_address_says_what_is_shown(browser: Chromium, two_weeks: Path, fragment: str, script: str, expected: object) -> None:
+    at(browser, two_weeks, fragment)
+    assert browser.run(script) == expected
+    clean(browser)
+
+
+@needs_browser
+def test_what_is_chosen_is_in_the_address_and_comes_back(browser: Chromium, two_weeks: Path) -> None:
+    browser.open(two_weeks)
+    browser.run("document.querySelectorAll('#since button')[1].click()")
+    browser.run("document.querySelector('[data-kind=fixed]').click()")
+    browser.run(LATER)
+    assert browser.run("location.hash") == "#fixed&since=1+week"
+    search(browser, "m1")
+    browser.run(LATER)
+    address = browser.run("location.hash")
+    assert address == "#matrix&since=1+week&kind=fixed&q=m1"
+    browser.run("document.querySelector('nav a[href=\"#failures\"]').click()")
+    browser.run(LATER)
+    assert browser.run("location.hash") == "#failures&since=1+week&kind=fixed&q=m1"
+    assert browser.run("shown.textContent") == "1 of 6 models"
+    browser.run("[...clusters.querySelectorAll('button')].find((button) => button.textContent === 'in the table').click()")
+    browser.run(LATER)
+    cause = browser.run("location.hash")
+    assert re.search("&cause=[0-9a-f]{8}", cause)
+    at(browser, two_weeks, address)
+    assert browser.run(KIND) == "fixed"
+    assert browser.run("q.value") == "m1"
+    at(browser, two_weeks, cause.replace("&q=m1", ""))
+    assert browser.run("shown.textContent") == "3 of 6 models"
     clean(browser)
 
 
