@@ -2,9 +2,9 @@
 
     python benchmarks/fleet.py [--partitions 200] [--uncached 48] [--reference 6] [--workers 2] [--home DIR]
 
-Fleets of text encoders to ONNX, each a `zooport fleet` process of its own: one that tells which of them are verified, then `--uncached` of those
-in an empty home, the same again (all cached), and `--partitions` of them, cached by the first. CPU is user and system time of the whole tree of processes, as the
-kernel counted it. What a stage costs is what its report says; of verifying, what the report says too.
+Fleets of text encoders to ONNX, each a `zooport fleet` process of its own: one that tells which of them are verified, then `--uncached` of
+those in an empty home, the same again (all cached), and `--partitions` of them, cached by the first. CPU is user and system time of the
+whole tree of processes, as the kernel counted it. What a stage costs is what its report says; of verifying, what the report says too.
 """
 
 import argparse

@@ -6,6 +6,8 @@ import importlib
 import logging
 import os
 
+import fsspec
+
 from exporters.configs import NATIVE_OPSET
 
 _EVERYONE = (
@@ -17,6 +19,13 @@ _FAMILIES = {
     "onnx": ("exporters.exporter_onnx", "torch._inductor.ir"),
     "executorch": ("exporters.exporter_executorch", "executorch.exir", "executorch.backends.xnnpack.partition.xnnpack_partitioner"),
 }
+
+
+def ready(store: str) -> None:
+    """Import what finding everything in the artifact store needs, and for a store at a URL what reaches it."""
+    importlib.import_module("exporters.chain")
+    if "://" in store:
+        fsspec.get_filesystem_class(store.partition("://")[0])
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from orchestration.outcomes import Event, NeedsModel, Progress, ending, parse
 
 CHAIN = "exporters.chain:serve"
 WARM_UP = "exporters.warm:warm_up"
-READY = ("importlib:import_module", "exporters.chain")  # what finding everything in the store needs
+READY = "exporters.warm:ready"
 
 _GIB = 1 << 30
 _MEMORY_PER_WORKER = 8 * _GIB  # of address space for data: the largest tiny model of the zoo takes less than 2 GiB resident
@@ -203,7 +203,8 @@ class Pool:
             os.set_blocking(reader, False)
 
     def _call(self, task: _Task, stdout: int, stderr: int) -> Call:
-        request, warm = dict(task.request), READY
+        request = dict(task.request)
+        warm = (READY, request.get("store") or store_of(Path(request["home"])))
         if (family := family_of(request["backend"])) in self._warm:
             request["runtimes"] = self._zygote("_runtimes").address
             warm = (WARM_UP, family)

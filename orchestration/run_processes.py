@@ -4,27 +4,30 @@ Dagster's launcher for one machine doesn't know whether the process of a run is 
 its partitions in progress with it. So a run says where it lives, and whoever looks next on this machine closes it.
 """
 
+import hashlib
 import os
 import socket
+from pathlib import Path
 
 import dagster as dg
 import psutil
 
 FLEET_TAG = "zooport/fleet"
-_HOST_TAG, _PROCESS_TAG = "zooport/host", "zooport/process"
+_MACHINE_TAG, _PROCESS_TAG = "zooport/machine", "zooport/process"
 _OPEN = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 _SECONDS = 30
+_IDENTITY = Path("/etc/machine-id")  # machine-id(5)
 
 
 def process_tags() -> dict[str, str]:
     """The tags of a run that lives in this process."""
-    return {_HOST_TAG: socket.gethostname(), _PROCESS_TAG: _this_process()}
+    return {_MACHINE_TAG: _machine(), _PROCESS_TAG: _this_process()}
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark as failed the runs whose process on this machine is gone; their ids. What they had begun and not made becomes failed by that."""
     closed = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(_OPEN), tags={_HOST_TAG: socket.gethostname()})):
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(_OPEN), tags={_MACHINE_TAG: _machine()})):
         if not _alive(run.tags.get(_PROCESS_TAG, "")):
             mine = FLEET_TAG in run.tags
             then = (
@@ -51,6 +54,12 @@ def lost_runs() -> dg.SensorDefinition:
         return dg.SkipReason(f"closed {', '.join(closed)}" if closed else "every run's process is alive")
 
     return sensor
+
+
+def _machine() -> str:
+    """Names this machine, also after a reboot: its host name, which two may share, and a digest of what its system calls itself."""
+    identity = _IDENTITY.read_bytes() if _IDENTITY.exists() else b""
+    return f"{socket.gethostname()}-{hashlib.sha256(identity).hexdigest()[:8]}"
 
 
 def _this_process() -> str:

@@ -62,7 +62,7 @@ def test_a_process_that_has_its_number_now_is_another(instance: dg.DagsterInstan
 
 
 def test_runs_of_other_machines_are_theirs(instance: dg.DagsterInstance) -> None:
-    started(instance, **{"zooport/host": "another", "zooport/process": ended_process()})
+    started(instance, **{"zooport/machine": "another", "zooport/process": ended_process()})
     assert close_abandoned_runs(instance) == []
 
 
