@@ -65,7 +65,7 @@ def executions(tmp_path: Path) -> list[str]:
 
 def test_every_partition_has_its_own_outcome_and_dagster_says_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     models = [name for name in MODELS if name != "Hangs"]
-    status, told = fleet(capsys, Choice(Scope(models)), timeout_seconds=4)
+    status, told = fleet(capsys, Choice(Scope(models)), timeout_seconds=10)
     assert status == 1
     assert outcomes(told) == {
         **dict.fromkeys("ABCD", "verified"),

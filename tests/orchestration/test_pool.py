@@ -89,8 +89,8 @@ def test_the_tail_of_what_it_wrote_is_kept() -> None:
 
 def test_a_hang_is_ended_at_its_limit() -> None:
     begin = time.monotonic()
-    report = end_of(run("Hangs", timeout_seconds=1.5))
-    assert time.monotonic() - begin < 6
+    report = end_of(run("Hangs", timeout_seconds=5))
+    assert time.monotonic() - begin < 20
     assert report.error is not None
     assert (report.error.type, report.error.stage) == ("Timeout", "decomposed_graph")
     assert left(0)
@@ -166,7 +166,7 @@ def outcomes(events: list[tuple[int, Event]]) -> dict[int, str]:
 
 def test_each_of_many_has_its_own_outcome_and_the_rest_go_on() -> None:
     models = ["A", "Segfaults", "B", "Eats", "Raises", "C", "Silent", "Spins", "D", "Skipped"]
-    with Pool(Limits(2, 2.0, memory=2 << 30, retries=0), chain=FAKE) as pool:
+    with Pool(Limits(2, 8.0, memory=2 << 30, retries=0), chain=FAKE) as pool:
         found = outcomes(list(pool.run(map(request, models))))
     assert {models[key]: outcome for key, outcome in found.items()} == {
         **dict.fromkeys("ABCD", "verified"),
@@ -218,7 +218,7 @@ def test_one_that_told_how_it_ended_is_not_tried_again(model: str, monkeypatch: 
 
 def test_one_that_was_too_slow_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    assert end_of(run("Hangs", timeout_seconds=1.0, retries=3)).error is not None
+    assert end_of(run("Hangs", timeout_seconds=4, retries=3)).error is not None
     assert (tmp_path / "log").read_text().splitlines() == ["onnx|Hangs"]
 
 
