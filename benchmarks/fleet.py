@@ -43,6 +43,12 @@ class Measured:
     stage_cpu: float
     verify_cpu: float
     wall: float
+    by_model: dict[str, float]
+
+    def cost_of(self, names: list[str]) -> float:
+        """CPU seconds of one of these partitions, its verification and its share of the overhead included."""
+        share = self.overhead * self.stages / self.partitions
+        return statistics.mean(self.by_model[name] for name in names) + share
 
     @property
     def overhead(self) -> float:
@@ -76,6 +82,9 @@ def fleet(names: list[str], home: Path, workers: int) -> Measured:
         stage_cpu=sum(stage["cpu_seconds"] for stage in stages),
         verify_cpu=sum(row["verify_cpu_seconds"] for row in told["partitions"]),
         wall=told["seconds"],
+        by_model={
+            row["model"]: sum(stage["cpu_seconds"] for stage in row["stages"]) + row["verify_cpu_seconds"] for row in told["partitions"]
+        },
     )
 
 
@@ -90,9 +99,8 @@ def reference(names: list[str], workers: int) -> list[float]:
         return list(threads.map(measured, names))
 
 
-def document(rows: dict[str, Measured], theirs: list[float], workers: int) -> str:
+def document(rows: dict[str, Measured], mine: float, theirs: list[float], workers: int) -> str:
     first, again, large = rows["uncached"], rows["cached"], rows["cached fleet"]
-    mine = first.cpu / first.partitions
     lines = [
         "# What a fleet costs",
         "",
@@ -111,22 +119,22 @@ def document(rows: dict[str, Measured], theirs: list[float], workers: int) -> st
     ratio = mine / statistics.mean(theirs)
     lines += [
         "",
-        f"An uncached partition costs {mine:.1f} CPU s, its verification and its share of everything included. `transformers.exporters`",
-        f"with a process a model costs {statistics.mean(theirs):.1f} CPU s for a model of the same list ({len(theirs)} measured, nothing",
-        f"verified): ours is {ratio:.2f} of it (bar: {BAR_RATIO:.2f}).",
+        f"{len(theirs)} of the uncached, from all over the list, cost {mine:.1f} CPU s each, verification and a share of the overhead included.",
+        f"`transformers.exporters`, a process a model and as many at once, costs {statistics.mean(theirs):.1f} CPU s for the same ones and verifies",
+        f"nothing: ours is {ratio:.2f} of it (bar: {BAR_RATIO:.2f}).",
         "",
     ]
     print(f"overhead {first.overhead:.3f} and {again.overhead:.3f} cached; {large.partitions} cached in {large.cpu:.1f} CPU s; {ratio:.2f}")
     return "\n".join(lines)
 
 
-def reached(rows: dict[str, Measured], theirs: list[float]) -> bool:
+def reached(rows: dict[str, Measured], mine: float, theirs: list[float]) -> bool:
     first, again, large = rows["uncached"], rows["cached"], rows["cached fleet"]
     return (
         first.overhead <= BAR_UNCACHED
         and again.overhead <= BAR_CACHED
         and large.cpu <= BAR_CACHED_FLEET
-        and first.cpu / first.partitions <= BAR_RATIO * statistics.mean(theirs)
+        and mine <= BAR_RATIO * statistics.mean(theirs)
     )
 
 
@@ -149,9 +157,11 @@ def main() -> int:
         rows["cached"] = fleet(few, small, options.workers)
         rows["cached fleet"] = fleet(names, large, options.workers)
     step = max(1, len(few) // options.reference)
-    theirs = reference(few[::step][: options.reference], options.workers)
-    TARGET.write_text(document(rows, theirs, options.workers))
-    return 0 if reached(rows, theirs) else 1
+    compared = few[::step][: options.reference]
+    theirs = reference(compared, options.workers)
+    mine = rows["uncached"].cost_of(compared)
+    TARGET.write_text(document(rows, mine, theirs, options.workers))
+    return 0 if reached(rows, mine, theirs) else 1
 
 
 if __name__ == "__main__":
