@@ -8,6 +8,7 @@ from workaround_helpers import assert_restores, fired, leave_out
 
 NAME = "executorch.xnnpack:_patch_gelu_constraints"
 VALUES = torch.linspace(-6, 6, 241).reshape(1, 241)
+FAR = torch.tensor([1e30, -1e30, 3e4, 0.0])  # none is infinite: what eager gives then, inf or NaN, depends on the CPU
 
 
 class Gelu(nn.Module):
@@ -20,7 +21,7 @@ class Gelu(nn.Module):
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
-@pytest.mark.parametrize("values", [VALUES, VALUES[:, :0], torch.tensor([float("inf"), 1e30, -1e30, 0.0])], ids=["usual", "none", "far"])
+@pytest.mark.parametrize("values", [VALUES, VALUES[:, :0], FAR], ids=["usual", "none", "far"])
 def test_effect(approximate: str, values: torch.Tensor) -> None:
     exported = export_executorch(Gelu(approximate), {"x": values})
     torch.testing.assert_close(exported(x=values), Gelu(approximate)(values), atol=2e-6, rtol=1e-4)
