@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from assets.checks import failure, parity_spec
-from assets.partitions import BACKEND, MODEL, parse_key, partition_key, partitions_of, tagged_partitions
+from assets.partitions import PARTITIONS_PER_RUN, pair_of, partition_key, partitions_of, tagged_partitions
 from assets.recipes import recipe_key
 from assets.runner import ChainRunner
 from assets.telling import AssetEvent, Telling
@@ -19,9 +19,6 @@ from exporters.backends import STAGES
 # Part of what Dagster shows as an asset's code. Changing it makes every partition of every chain stale, so what
 # concerns single partitions goes into data versions instead.
 CODE_VERSION = "1"
-
-# How many partitions a backfill puts into one run: few enough to spread, many enough to share a run's cost.
-PARTITIONS_PER_RUN = 16
 
 _DESCRIPTIONS = {
     "traced_program": "What `torch.export` saw of the model, its weights left out: an `ExportedProgram`.",
@@ -57,7 +54,7 @@ def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:
         asked = tagged_partitions(context.run.tags)
         keys = list(context.partition_keys) if asked is None else asked
         told = Telling(context, family, specs, keys, planned=asked is None)
-        events = runner.run([_pair(key) for key in keys], until=told.until, run_id=context.run_id)
+        events = runner.run([pair_of(key) for key in keys], until=told.until, run_id=context.run_id)
         with contextlib.closing(events):  # at once, and not when somebody collects it: an interrupt ends the children
             for pair, event in events:
                 yield from told.tell(partition_key(*pair), event)
@@ -65,11 +62,6 @@ def build_chain(family: str, models: Sequence[str]) -> dg.AssetsDefinition:
             raise failure(told.failed)
 
     return chain
-
-
-def _pair(key: str) -> tuple[str, str]:
-    dimensions = parse_key(key).keys_by_dimension
-    return dimensions[BACKEND], dimensions[MODEL]
 
 
 def _specs(family: str) -> list[dg.AssetSpec]:

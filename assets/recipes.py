@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG  # documented, not public
 
+from assets.partitions import key_of
 from assets.runner import RecipeReader
 from exporters.backends import STAGES
 
@@ -32,7 +33,7 @@ def _build(family: str, stage: str, partitions: dg.PartitionsDefinition) -> dg.S
     def observe(context: dg.OpExecutionContext) -> dg.DataVersionsByPartition:
         reader: RecipeReader = context.resources.recipes
         known = observed(context.instance, key)
-        found = {key_of(backend, model): version for (backend, model), version in reader.versions(family, stage).items()}
+        found = {key_of(partition): version for partition, version in reader.versions(family, stage).items()}
         possible = set(partitions.get_partition_keys())
         changed = {name: version for name, version in found.items() if name in possible and known.get(name) != version}
         context.log.info(f"{len(found)} recipes, {len(changed)} of them new or changed")
@@ -55,10 +56,6 @@ def _beta() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         yield
-
-
-def key_of(backend: str, model: str) -> str:
-    return f"{backend}|{model}"
 
 
 def observed(instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None) -> Mapping[str, str]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from assets.partitions import Partition
 from exporters.report import Parity, Report, StageReport, Started
-
-Partition = tuple[str, str]  # backend, model
 
 
 class ChainRunner(dg.ConfigurableResource):

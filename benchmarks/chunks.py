@@ -5,11 +5,13 @@ the servers take while nothing happens is measured first and subtracted.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
@@ -21,7 +23,7 @@ sys.path[:0] = TESTS
 os.environ["PYTHONPATH"] = os.pathsep.join([*TESTS, os.environ.get("PYTHONPATH", "")])
 
 from deployment import Deployment, deployed  # noqa: E402
-from moto.server import ThreadedMotoServer  # noqa: E402
+from s3_server import s3_server  # noqa: E402
 
 IDLE_SECONDS = 20.0
 
@@ -32,8 +34,8 @@ def main() -> None:
     parser.add_argument("--per-run", type=int, default=16)
     chosen = parser.parse_args()
     models = [f"Fine@{number}" for number in range(chosen.chunks * chosen.per_run)]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**_s3(), "COUNTED_SECONDS": "0"}
+    with tempfile.TemporaryDirectory() as folder, _s3() as s3:
+        environment = {**s3, "COUNTED_SECONDS": "0"}
         with deployed(Path(folder), "onnx", models, "counted_chain:fake", environment) as deployment:
             deployment.start_worker("worker")
             deployment.start_daemon()
@@ -58,21 +60,13 @@ def main() -> None:
     )
 
 
-def _s3() -> dict[str, str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "ZOOPORT_STORE": "s3://zooport/store",
-        "ZOOPORT_LOG_BUCKET": "zooport",
-    }
-    os.environ.update(environment)
-    boto3.client("s3").create_bucket(Bucket="zooport")
-    return environment
+@contextlib.contextmanager
+def _s3() -> Iterator[dict[str, str]]:
+    with s3_server() as server:
+        environment = {**server, "ZOOPORT_STORE": "s3://zooport/store", "ZOOPORT_LOG_BUCKET": "zooport"}
+        os.environ.update(environment)
+        boto3.client("s3").create_bucket(Bucket="zooport")
+        yield environment
 
 
 def _run(deployment: Deployment, models: list[str], per_run: int) -> None:

@@ -350,6 +350,7 @@ class _Chain:
     def _finish(self) -> Report:
         self._report.cpu_seconds = round(self._report.cpu_seconds or _cpu(), 3)
         self._report.at = time.time()
+        # as whoever looks for what is stale sees it, from the sources alone
         self._report.environment = environment(self._request.backend, code_index(self._home / "cache"))
         remember(self._store, self._report)
         self._say(self._report)

@@ -44,7 +44,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
         "exporters.zoo.model_file:load",
         "exporters.identity:identify",
     ),
-    "verification": ("exporters.verification:verify", "exporters.runtimes:main"),
+    "verification": ("exporters.verification:verify", "exporters.runtimes:run_job"),
 }
 # A stage reaches a sample only through its digest (exporters/identity.py), and the store, the ledger and this index don't make anything.
 _NOT_FOLLOWED = (

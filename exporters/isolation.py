@@ -2,14 +2,14 @@
 
 import json
 import os
-import resource
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from exporters.processes import become_child, how_it_ended, kill_group
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ def run_forked(work: Callable[[Callable[[Any], None]], None], *, seconds: float,
     try:
         text, errors, late = _listen(reader, errors_reader, began + seconds)
     except BaseException:
-        _kill(child)
+        kill_group(child)
         os.waitpid(child, 0)
         raise
     finally:
         os.close(reader)
         os.close(errors_reader)
     if late:
-        _kill(child)
+        kill_group(child)
     _, status, usage = os.wait4(child, 0)
-    how = "timeout" if late else _how(status)
+    how = "timeout" if late else how_it_ended(os.waitstatus_to_exitcode(status))
     return Ended(
         lines=[json.loads(line) for line in text.splitlines() if line.endswith(b"}")],
         how=how,
@@ -74,11 +74,7 @@ def run_forked(work: Callable[[Callable[[Any], None]], None], *, seconds: float,
 def _be_the_child(work: Callable[[Callable[[Any], None]], None], writer: int, errors: int, memory: int) -> None:
     status = 1
     try:
-        os.setsid()  # so that a timeout ends its children too
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(errors, 2)
+        become_child(os.open(os.devnull, os.O_WRONLY), errors, memory)
         work(lambda value: _write(writer, json.dumps(value).encode() + b"\n"))
         status = 0
     # the child's last act: whatever it was goes to the parent, which has the only use for it
@@ -111,17 +107,3 @@ def _listen(reader: int, errors_reader: int, end: float) -> tuple[bytes, bytes, 
             else:
                 errors = (errors + data)[-4000:]
     return text, errors, False
-
-
-def _kill(child: int) -> None:
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        os.kill(child, signal.SIGKILL)  # it hadn't made its group yet
-
-
-def _how(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
-    code = os.WEXITSTATUS(status)
-    return f"exit status {code}" if code else ""

@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from torch.utils import _pytree as pytree
 from exporters import artifacts, parity, zygote
 from exporters.backends import family_of
 from exporters.errors import SignatureMismatch
+from exporters.processes import how_it_ended, kill_group
 from exporters.publish import MAIN_FILE
 from exporters.report import ErrorReport, Outcome, Parity
 from exporters.signature import Signature
@@ -109,7 +109,10 @@ def _run(folder: Path, labels: list[str], artifact: Path, weights: WeightSet, fa
         job["weights_folder"] = str(weights.folder(folder))
     (folder / "job.json").write_text(json.dumps(job))
     if runtimes:
-        ending, output, errors, result.cpu_seconds_elsewhere = _forked(folder, family, runtimes)
+        try:
+            ending, output, errors, result.cpu_seconds_elsewhere = _forked(folder, family, runtimes)
+        except zygote.ZygoteLost:  # says nothing of the artifact
+            ending, output, errors = _spawned(folder)
     else:
         ending, output, errors = _spawned(folder)
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
@@ -140,18 +143,22 @@ def _spawned(folder: Path) -> tuple[str, str, str]:
     try:
         output, errors = child.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        kill_group(child.pid)
         output, errors = child.communicate()
         return "Timeout", output, errors
     except BaseException:
-        os.killpg(child.pid, signal.SIGKILL)
+        kill_group(child.pid)
         child.wait()
         raise
-    return _ending(child.returncode), output, errors
+    return how_it_ended(child.returncode), output, errors
 
 
 def _forked(folder: Path, family: str, runtimes: str) -> tuple[str, str, str, float]:
-    """The same in a child of the zygote at the address `runtimes`, and the CPU seconds that it took."""
+    """The same in a child of the zygote at the address `runtimes`, and the CPU seconds that it took.
+
+    Raises:
+        ZygoteLost: nobody knows how the child ended.
+    """
     with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as errors:
         call = zygote.Call(
             runtimes,
@@ -168,9 +175,6 @@ def _forked(folder: Path, family: str, runtimes: str) -> tuple[str, str, str, fl
                 if select.select([call], [], [], left)[0]:
                     call.receive()
             ending = call.ended.how if call.ended else "Timeout"
-        except zygote.ZygoteLost as error:
-            ending = "ZygoteLost"
-            errors.write(str(error).encode())
         finally:
             call.close()
         cpu = call.ended.cpu_seconds if call.ended else 0.0
@@ -212,12 +216,6 @@ def _parity_of(
         )
     compared = parity.compare(names, pytree.tree_leaves(eager), pytree.tree_leaves(actual))
     return Parity(inputs=label, ok=compared.ok, max_abs_diff=compared.max_abs_diff, message=compared.message)
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return signal.Signals(-code).name
-    return f"exit status {code}" if code else ""
 
 
 def _last_words(errors: str) -> str:

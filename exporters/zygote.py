@@ -4,7 +4,7 @@ A call is a function of one JSON value. Whoever asks for it connects to the zygo
 output and error shall go; the connection is the call's life: the zygote tells through it how the child ended, and kills the child and
 everything that it started when the other side closes it, dies or is killed. With the process that made it goes the zygote.
 
-Importing torch, transformers and a backend takes five to nine CPU seconds, forking a child that has them two hundredths.
+Importing torch, transformers and a backend takes five to seven CPU seconds, a forked child that has them a hundredth.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -24,6 +23,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from exporters.processes import become_child, how_it_ended, kill_group
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _ANSWER_LIMIT = 1 << 16
@@ -193,7 +194,7 @@ class _Server:
                     self._handle(key.fileobj, key.data)
         finally:
             for child in self._children.values():
-                _kill_group(child.pid)
+                kill_group(child.pid)
 
     def _handle(self, source: Any, child: _Child | None) -> None:
         if source is self._listener:
@@ -262,11 +263,12 @@ class _Server:
             if pid == 0:
                 return
             child = self._children.pop(pid, None)
-            _kill_group(pid)  # whatever it started and left
+            kill_group(pid)  # whatever it started and left
             if child is not None:
                 self._selector.unregister(child.connection)
+                how = how_it_ended(os.waitstatus_to_exitcode(status))
                 cpu = round(usage.ru_utime + usage.ru_stime, 4)
-                _tell(child.connection, how=_how(status), cpu_seconds=cpu, peak_rss_mb=usage.ru_maxrss // 1024)
+                _tell(child.connection, how=how, cpu_seconds=cpu, peak_rss_mb=usage.ru_maxrss // 1024)
                 child.connection.close()
 
     def _abandon(self, child: _Child) -> None:
@@ -274,23 +276,17 @@ class _Server:
         self._selector.unregister(child.connection)
         child.connection.close()
         del self._children[child.pid]
-        _kill_group(child.pid)
+        kill_group(child.pid)
         os.waitpid(child.pid, 0)
 
 
 def _be_the_child(request: dict[str, Any], zygote: int, stdout: int, stderr: int, inherited: Sequence[int]) -> NoReturn:
     status = 1
     try:
-        os.setsid()  # one signal reaches it and all that it starts
+        become_child(stdout, stderr, request["memory"])
         _die_with(zygote)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
         for descriptor in (stdout, stderr, *inherited):
             os.close(descriptor)
-        if request["memory"]:
-            resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
         status = int(_function(request["function"])(request["argument"]) or 0)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
@@ -322,19 +318,6 @@ def _function(name: str) -> Callable[[Any], Any]:
 def _tell(connection: socket.socket, **answer: Any) -> None:
     with contextlib.suppress(OSError):  # it went away; its child is killed when that is noticed
         connection.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def _kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # by itself too: it may not have made its group yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-
-
-def _how(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
-    code = os.WEXITSTATUS(status)
-    return f"exit status {code}" if code else ""
 
 
 def main() -> None:

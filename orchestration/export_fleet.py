@@ -14,8 +14,8 @@ from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 from pydantic import Field
 
-from assets.partitions import partitions_of
-from exporters.backends import STAGES, family_of
+from assets.partitions import by_family, key_of, partitions_of
+from exporters.backends import STAGES
 from exporters.zoo import catalogue, zoo_file
 from orchestration.selection import Scope
 
@@ -42,11 +42,9 @@ def request_backfill(context: dg.OpExecutionContext, config: FleetConfig) -> str
     partitions = Scope(config.models, config.backends, config.families).partitions()
     known = [*catalogue.names(), *zoo_file.read()]
     subsets: dict[dg.AssetKey, PartitionsSubset] = {}
-    for family, stages in STAGES.items():
-        keys = [f"{backend}|{model}" for backend, model in partitions if family_of(backend) == family]
-        if keys:
-            subset = partitions_of(family, known).subset_with_partition_keys(keys)
-            subsets |= dict.fromkeys([dg.AssetKey([family, stage]) for stage in stages], subset)
+    for family, mine in by_family(partitions).items():
+        subset = partitions_of(family, known).subset_with_partition_keys(map(key_of, mine))
+        subsets |= dict.fromkeys([dg.AssetKey([family, stage]) for stage in STAGES[family]], subset)
     backfill = PartitionBackfill.from_asset_graph_subset(
         backfill_id=make_new_backfill_id(),
         backfill_timestamp=time.time(),

@@ -5,14 +5,14 @@ Whatever ends the process, the next fleet closes the runs that it left open.
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster._core.storage.partition_status_cache import AssetPartitionStatus  # of DagsterInstance.get_status_by_partition
 
-from assets.partitions import partitions_of, run_tags
-from exporters.backends import STAGES, family_of
+from assets.partitions import Partition, by_family, chunks, key_of, pair_of, partitions_of, run_tags
+from exporters.backends import STAGES
 from exporters.report import Report
 from orchestration.definitions import build, job_name
 from orchestration.fleet_plan import Plan
@@ -20,8 +20,7 @@ from orchestration.instance import open_instance
 from orchestration.interrupts import interrupts
 from orchestration.outcomes import Event
 from orchestration.resources import PoolRunner
-from orchestration.run_processes import FLEET_TAG, close_abandoned_runs, process_tags
-from orchestration.selection import Partition
+from orchestration.run_processes import FLEET_TAG, close_abandoned_runs, mark
 
 # Tags of more than some 2,700 bytes can't be indexed by PostgreSQL, where that is the storage.
 PARTITIONS_PER_RUN = 32
@@ -55,23 +54,14 @@ class Fleet:
             KeyboardInterrupt: the fleet was interrupted; its children are ended, its run is closed, `reports` has what was done.
         """
         with interrupts() as interrupted, contextlib.closing(self.runner):
-            definitions = build(_Watched(self))
-            for job, chunk in self._chunks():
-                result = definitions.resolve_job_def(job).execute_in_process(
-                    instance=instance, tags=self._tags(chunk), raise_on_error=False
-                )
+            definitions = build(_Watched(self, instance))
+            for family, chunk in chunks(self.plan.partitions, PARTITIONS_PER_RUN):
+                tags = {**run_tags(chunk), FLEET_TAG: self.plan.name}
+                job = definitions.resolve_job_def(job_name(family))
+                result = job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
                 self.runs.append(result.run_id)
                 if interrupted.seen:
                     raise KeyboardInterrupt  # Dagster closes an interrupted run, and returns as from any other
-
-    def _chunks(self) -> Iterator[tuple[str, list[Partition]]]:
-        for family in STAGES:
-            mine = [partition for partition in self.plan.partitions if family_of(partition[0]) == family]
-            for begin in range(0, len(mine), PARTITIONS_PER_RUN):
-                yield job_name(family), mine[begin : begin + PARTITIONS_PER_RUN]
-
-    def _tags(self, chunk: Sequence[Partition]) -> dict[str, str]:
-        return {**run_tags(chunk), **process_tags(), FLEET_TAG: self.plan.name}
 
 
 @dataclass(frozen=True)
@@ -79,10 +69,12 @@ class _Watched:
     """A fleet's runner, whose events are seen as they pass. Used in place of the `runner` resource; it lives through all runs."""
 
     fleet: Fleet
+    instance: dg.DagsterInstance
 
     def run(
         self, partitions: Sequence[Partition], *, until: str | None = None, run_id: str = ""
     ) -> Generator[tuple[Partition, Event], None, None]:
+        mark(self.instance, run_id)
         for partition, event in self.fleet.runner.run(partitions, until=until, run_id=run_id):
             if isinstance(event, Report):
                 self.fleet.reports[partition] = event
@@ -97,11 +89,9 @@ def failed_in_dagster(partitions: Sequence[Partition]) -> set[Partition]:
     found: set[Partition] = set()
     with open_instance() as instance:
         close_abandoned_runs(instance)
-        for family, stages in STAGES.items():
-            mine = {f"{backend}|{model}": (backend, model) for backend, model in partitions if family_of(backend) == family}
-            if not mine:
-                continue
-            definition = partitions_of(family, list(dict.fromkeys(model for _, model in mine.values())))
-            statuses = instance.get_status_by_partition(dg.AssetKey([family, stages[-1]]), list(mine), definition) or {}
-            found |= {mine[key] for key, status in statuses.items() if status == AssetPartitionStatus.FAILED}
+        for family, mine in by_family(partitions).items():
+            definition = partitions_of(family, list(dict.fromkeys(model for _, model in mine)))
+            last = dg.AssetKey([family, STAGES[family][-1]])
+            statuses = instance.get_status_by_partition(last, list(map(key_of, mine)), definition) or {}
+            found |= {pair_of(key) for key, status in statuses.items() if status == AssetPartitionStatus.FAILED}
     return found

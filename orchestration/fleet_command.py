@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 
+from assets.partitions import Partition
 from exporters.errors import StoreError, UsageError
 from exporters.home import home, store_of
 from exporters.report import Report
@@ -23,7 +24,7 @@ from orchestration.fleet_view import FleetView, why
 from orchestration.instance import dagster_home, open_instance
 from orchestration.resources import PoolRunner
 from orchestration.run_processes import close_abandoned_runs
-from orchestration.selection import WELL, Partition, Scope
+from orchestration.selection import WELL, Scope
 from orchestration.sqlite import settle
 from orchestration.streams import reserved_stdout, stderr_into
 

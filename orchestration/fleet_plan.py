@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets.partitions import Partition, key_of
 from exporters.errors import StoreError
 from exporters.store import write_whole
-from orchestration.selection import Partition
 
 _KEPT = 20  # plans; the reports of their partitions are in the store
 
@@ -35,7 +35,7 @@ class Plan:
     def done(self, partition: Partition) -> None:
         """Note that nothing of this partition is left to do; at once, in one write."""
         with self._journal.open("a", encoding="utf-8") as stream:
-            stream.write("|".join(partition) + "\n")
+            stream.write(key_of(partition) + "\n")
 
     def left(self) -> list[Partition]:
         """What isn't done."""
@@ -44,7 +44,7 @@ class Plan:
         except FileNotFoundError:
             lines = []
         done = set(lines)
-        return [partition for partition in self.partitions if "|".join(partition) not in done]
+        return [partition for partition in self.partitions if key_of(partition) not in done]
 
     @property
     def _journal(self) -> Path:

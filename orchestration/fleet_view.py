@@ -11,12 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from assets.partitions import Partition
 from exporters.report import Report, StageReport, Started
 from orchestration.console import outcome_text
 from orchestration.outcomes import Event
-from orchestration.selection import WELL, Partition
+from orchestration.selection import WELL
 
-_FAILURES_SHOWN = 6
 _RECENT = 20  # ended partitions that the estimate is made from
 
 
@@ -35,7 +35,6 @@ class FleetView:
         self._active: dict[Partition, tuple[str, float]] = {}
         self._outcomes: Counter[str] = Counter()
         self._cached = 0
-        self._failures: list[str] = []
         self._ends: list[float] = []
         self._live: Live | None = None
         if console.is_terminal:
@@ -81,7 +80,6 @@ class FleetView:
         line = f"{outcome_text(report.outcome)} {escape(model)} [dim]{backend}[/]"
         if report.outcome not in WELL:
             line += f" {escape(why(report))}"
-            self._failures.append(line)
         elif report.reason:
             line += f" [dim]{escape(report.reason)}[/]"
         if self._live is None:

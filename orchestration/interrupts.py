@@ -5,7 +5,6 @@ at every event that Dagster stores, is printed and forgotten. The interpreter al
 """
 
 import contextlib
-import os
 import signal
 import socket
 import threading
@@ -26,9 +25,17 @@ class Interrupts:
         return self._seen
 
 
+_watching: Interrupts | None = None
+
+
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Watch for interrupts until the end; whoever watched before is told of them then. Another thread than the main one sees none."""
+    """Watch for interrupts until the end. Who begins while another watches shares what that sees: a generator that nobody has closed may
+    outlive its caller. Another thread than the main one sees none."""
+    global _watching
+    if _watching is not None:
+        yield _watching
+        return
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -38,9 +45,9 @@ def interrupts() -> Iterator[Interrupts]:
             yield watcher
             return
         before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        _watching = watcher
         try:
             yield watcher
         finally:
+            _watching = None
             signal.set_wakeup_fd(before)
-            if before != -1 and watcher.seen:
-                os.write(before, bytes([signal.SIGINT]))

@@ -15,7 +15,7 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from assets.partitions import BACKEND, MODEL, parse_key, run_tags, tagged_partitions
+from assets.partitions import pair_of, run_tags, tagged_partitions
 from orchestration.run_processes import FLEET_TAG
 
 ATTEMPT_TAG = "zooport/attempt"
@@ -129,12 +129,11 @@ def request(run: dg.DagsterRun, chunk: Chunk, chain: dg.AssetsDefinition, job: s
     if attempt > ATTEMPTS:
         return dg.SkipReason(f"{run.run_id} was lost {ATTEMPTS} times; left: {', '.join(chunk.remaining)}")
     kept = {name: value for name, value in run.tags.items() if name.startswith("zooport/")}
-    pairs = [(key.keys_by_dimension[BACKEND], key.keys_by_dimension[MODEL]) for key in map(parse_key, chunk.remaining)]
     return dg.RunRequest(
         run_key=run.run_id,
         job_name=job,
         asset_selection=None if len(chunk.assets) == len(list(chain.specs)) else list(chunk.assets),
-        tags={**kept, **run_tags(pairs), ATTEMPT_TAG: str(attempt), REMAINDER_TAG: run.run_id},
+        tags={**kept, **run_tags([pair_of(key) for key in chunk.remaining]), ATTEMPT_TAG: str(attempt), REMAINDER_TAG: run.run_id},
     )
 
 

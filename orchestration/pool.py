@@ -34,7 +34,7 @@ WARM_UP = "exporters.warm:warm_up"
 READY = "exporters.warm:ready"
 
 _GIB = 1 << 30
-_MEMORY_PER_WORKER = 8 * _GIB  # of address space for data: the largest tiny model of the zoo takes less than 2 GiB resident
+_MEMORY_PER_WORKER = 8 * _GIB  # of address space for data: the largest of the sample (docs/sweep.md) takes 2 GiB resident
 _TAIL_LINES = 30
 _GRACE_SECONDS = 5.0
 _LOST_IN_A_ROW = 3

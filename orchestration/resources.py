@@ -15,7 +15,7 @@ from exporters.store import Store
 from orchestration.interrupts import interrupts
 from orchestration.outcomes import Event
 from orchestration.pool import CHAIN, Limits, Pool, default_limits
-from orchestration.run_processes import process_tags
+from orchestration.run_processes import mark
 from orchestration.sqlite import settle
 
 
@@ -50,7 +50,7 @@ class PoolRunner(ChainRunner):
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         settle()
         if context.instance is not None and context.run is not None:
-            context.instance.add_run_tags(context.run.run_id, process_tags())
+            mark(context.instance, context.run.run_id)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self.close()

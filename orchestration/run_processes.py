@@ -19,16 +19,22 @@ _SECONDS = 30
 _IDENTITY = Path("/etc/machine-id")  # machine-id(5)
 
 
-def process_tags() -> dict[str, str]:
-    """The tags of a run that lives in this process."""
-    return {_MACHINE_TAG: _machine(), _PROCESS_TAG: _this_process()}
+def mark(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Note with a run that it lives in this process."""
+    instance.add_run_tags(run_id, process_tags(run_id))
+
+
+def process_tags(run_id: str) -> dict[str, str]:
+    """Where a run lives. Its id is part of it: a run that was begun with another's tags, as Dagster does, doesn't live where that did."""
+    return {_MACHINE_TAG: _machine(), _PROCESS_TAG: f"{run_id} {_this_process()}"}
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark as failed the runs whose process on this machine is gone; their ids. What they had begun and not made becomes failed by that."""
     closed = []
     for run in instance.get_runs(dg.RunsFilter(statuses=list(_OPEN), tags={_MACHINE_TAG: _machine()})):
-        if not _alive(run.tags.get(_PROCESS_TAG, "")):
+        marked, _, process = run.tags.get(_PROCESS_TAG, "").partition(" ")
+        if marked == run.run_id and not _alive(process):
             mine = FLEET_TAG in run.tags
             then = (
                 "`zooport fleet --failed` finishes what is left"

@@ -3,13 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from assets.partitions import Partition
 from exporters.backends import all_backends, family_of
 from exporters.errors import UsageError
 from exporters.report import Report
 from exporters.staleness import PartitionState
 from exporters.zoo import catalogue, zoo_file
-
-Partition = tuple[str, str]  # backend, model
 
 # outcomes that nobody has to look into
 WELL = ("verified", "skipped")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition  # what define_asset_job returns
 
-from assets.partitions import run_tags
-from exporters.backends import STAGES, all_backends, family_of
+from assets.partitions import Partition, chunks, run_tags
+from exporters.backends import STAGES, all_backends
 from exporters.code_index import code_index
 from exporters.home import home, store_of
 from exporters.keys import environment
@@ -24,12 +24,10 @@ from exporters.reports import last_reports
 from exporters.staleness import survey
 from exporters.store import Store
 from orchestration import selection
-from orchestration.selection import Partition
 
 NIGHTLY_VARIABLE = "ZOOPORT_NIGHTLY_CRON"
 NIGHTLY = "0 1 * * *"
 
-PARTITIONS_PER_RUN = 16
 _SENSOR_SECONDS = 600
 _PATIENCE_SECONDS = 300
 
@@ -85,14 +83,11 @@ def requests(stale: Stale, families: Sequence[str], job_of: Callable[[str], str 
         job_of: name of a family's job, where a request has to name it.
         key: what is asked for once: two requests with the same key and the same partitions are one.
     """
-    for family in families:
-        mine = [partition for partition in stale.partitions if family_of(partition[0]) == family]
-        for begin in range(0, len(mine), PARTITIONS_PER_RUN):
-            chunk = mine[begin : begin + PARTITIONS_PER_RUN]
+    for family, chunk in chunks(stale.partitions):
+        if family in families:
             digest = hashlib.sha256(json.dumps(chunk).encode()).hexdigest()[:12]
-            yield dg.RunRequest(
-                run_key=f"{key} {family} {digest}", job_name=job_of(family), tags={**run_tags(chunk), "zooport/reason": "stale"}
-            )
+            tags = {**run_tags(chunk), "zooport/reason": "stale"}
+            yield dg.RunRequest(run_key=f"{key} {family} {digest}", job_name=job_of(family), tags=tags)
 
 
 # ── Schedules and the sensor ──────────────────────────────────────────────────

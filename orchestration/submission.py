@@ -4,22 +4,16 @@
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import dagster as dg
 from dagster._core.remote_representation.code_location import CodeLocation
 from dagster._core.workspace.context import WorkspaceProcessContext  # the CLI's own way to reach a code location; not public
 from dagster._core.workspace.load_target import ModuleTarget
 
-from assets.partitions import run_tags
-from exporters.backends import STAGES, family_of
+from assets.partitions import PARTITIONS_PER_RUN, Partition, chunks, run_tags
 from orchestration.definitions import job_name
 from orchestration.instance import open_instance
-
-Partition = tuple[str, str]  # backend, model
-
-# Few enough to spread over machines and to lose little with one, many enough to share what a run and a warm zygote cost.
-PARTITIONS_PER_RUN = 16
 
 
 def queue(partitions: Sequence[Partition], *, per_run: int = PARTITIONS_PER_RUN) -> list[str]:
@@ -39,16 +33,9 @@ def submit(workspace: WorkspaceProcessContext, partitions: Sequence[Partition], 
     request = workspace.create_request_context()
     (location,) = request.code_locations
     return [
-        workspace.instance.submit_run(_created(workspace.instance, location, job, chunk).run_id, request).run_id
-        for job, chunk in _chunks(partitions, per_run)
+        workspace.instance.submit_run(_created(workspace.instance, location, job_name(family), chunk).run_id, request).run_id
+        for family, chunk in chunks(partitions, per_run)
     ]
-
-
-def _chunks(partitions: Sequence[Partition], per_run: int) -> Iterator[tuple[str, Sequence[Partition]]]:
-    for family in STAGES:
-        mine = [partition for partition in partitions if family_of(partition[0]) == family]
-        for begin in range(0, len(mine), per_run):
-            yield job_name(family), mine[begin : begin + per_run]
 
 
 def _created(instance: dg.DagsterInstance, location: CodeLocation, name: str, chunk: Sequence[Partition]) -> dg.DagsterRun:

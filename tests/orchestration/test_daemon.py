@@ -91,7 +91,7 @@ def processes_of_runs() -> list[psutil.Process]:
     with open_instance() as instance:
         runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
         tags = [run.tags["zooport/process"] for run in runs if "zooport/process" in run.tags]
-    return [psutil.Process(int(tag.partition("@")[0])) for tag in tags]
+    return [psutil.Process(int(tag.partition(" ")[2].partition("@")[0])) for tag in tags]
 
 
 def made() -> set[str]:

@@ -38,14 +38,16 @@ def test_an_interrupt_that_is_swallowed_is_seen() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_who_watched_before_is_told_at_the_end() -> None:
+def test_who_watches_within_shares_what_is_seen_also_when_it_ends_late() -> None:
     with interrupts() as outer:
-        with interrupts() as inner:
-            interrupt_in_a_callback()
-            assert inner.seen
+        within = interrupts()
+        inner = within.__enter__()
+        interrupt_in_a_callback()
+        assert inner.seen
         assert outer.seen
-        with interrupts() as another:
-            assert not another.seen
+    within.__exit__(None, None, None)
+    with interrupts() as another:
+        assert not another.seen
 
 
 def test_another_thread_sees_none_and_does_no_harm() -> None:

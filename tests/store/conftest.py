@@ -9,30 +9,20 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from s3_server import s3_server
 from store_place import Place
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def s3_environment() -> Iterator[dict[str, str]]:
+    with s3_server() as environment:
+        yield environment
 
 
 @pytest.fixture
-def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     """URL of an empty bucket, whose server the environment names."""
-    environment = {
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in environment.items():
+    for name, value in s3_environment.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "ZOOPORT_STORE"):
         monkeypatch.delenv(name, raising=False)
