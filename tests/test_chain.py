@@ -250,3 +250,9 @@ def test_events_come_as_stages_end(tmp_path: Path) -> None:
     run(Request(model=SMALL, home=str(tmp_path), backend="dynamo"), say)
     assert [type(event).__name__ for event in events if isinstance(event, StageReport | Report)] == ["StageReport", "StageReport", "Report"]
     assert events[-1].outcome == "verified"
+
+
+@pytest.mark.e2e
+def test_a_lost_zygote_of_runtimes_says_nothing_of_the_artifact(tmp_path: Path) -> None:
+    report = run(Request(model="DistilBertModel", backend="onnx", home=str(tmp_path), runtimes=str(tmp_path / "nobody")))
+    assert report.outcome == "verified", report.error
