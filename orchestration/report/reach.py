@@ -68,8 +68,7 @@ def known(partitions: Mapping[Key, Partition]) -> list[KnownIssueRow]:
     """Every entry that covers an export, those that pass now first."""
     rows = []
     for (backend, model), partition in partitions.items():
-        name = model.partition("@")[0]
-        issue = known_issues.EXPORT_SKIPS.get(model) or known_issues.EXPORT_SKIPS.get(name)
-        if issue is not None and issue.covers(backend, dynamic=partition.shapes == "dynamic"):
-            rows.append(KnownIssueRow(model, backend, issue.reason, partition.outcome, partition.good))
+        reason = known_issues.skip_reason(model, backend, dynamic=partition.shapes == "dynamic")
+        if reason:
+            rows.append(KnownIssueRow(model, backend, reason, partition.outcome, partition.good))
     return sorted(rows, key=lambda row: (not row.passes, row.model, row.backend))
